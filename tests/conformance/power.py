@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Disk:
-    """Records syncs and new names below a folder, and tells which files a power cut would leave whole."""
+    """Records syncs and new names below a folder, and returns the files that would survive a power cut."""
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""The bucket contract, held against a folder and memory; what only a folder can show is below."""
+"""The conformance suite of buckets for a folder and memory, and tests of folders alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_exactly_one_of_many_processes_wins_in_a_folder(tmp_path: Path) -> None:
         assert all(bucket.get(f"race/{number}") == b"%d" % writer for number in won)
 
 
-def test_a_folder_forgets_what_killed_writers_left_long_ago_and_nothing_younger(tmp_path: Path) -> None:
+def test_a_folder_removes_only_old_leftovers_of_killed_writers(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path / "bucket"))
     bucket.put("a", b"x")
     staging = tmp_path / "bucket" / ".staging"
@@ -77,9 +77,7 @@ def test_a_folder_forgets_what_killed_writers_left_long_ago_and_nothing_younger(
     assert [entry.key for entry in bucket.list("")] == ["a"]
 
 
-def test_a_folder_settles_bodies_before_the_names_that_lead_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_syncs_bodies_before_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = FolderBucket(str(tmp_path / "bucket"))
     synced: list[str] = []
     fsync = os.fsync
@@ -97,7 +95,7 @@ def test_a_folder_settles_bodies_before_the_names_that_lead_to_them(
 
 
 @pytest.mark.parametrize("key", ["shallow", "runs/run-1/story/00000001.json"])
-def test_an_object_that_a_folder_has_created_survives_a_power_cut(tmp_path: Path, key: str) -> None:
+def test_a_created_object_in_a_folder_survives_a_power_cut(tmp_path: Path, key: str) -> None:
     bucket = FolderBucket(str(tmp_path / "bucket"))
     os.makedirs(bucket.root)
     with watched(bucket.root) as disk:
@@ -107,7 +105,7 @@ def test_an_object_that_a_folder_has_created_survives_a_power_cut(tmp_path: Path
         assert disk.survives(f"{key}.put")
 
 
-def test_every_event_of_a_story_survives_a_power_cut_when_its_append_returns(tmp_path: Path) -> None:
+def test_an_appended_event_survives_a_power_cut(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path / "bucket"))
     os.makedirs(bucket.root)
     story = Story(bucket, "run-1")

@@ -1,4 +1,4 @@
-"""Every cloud keeps the protocol of clouds."""
+"""Every cloud passes the conformance suite."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MODULE = '''
+MODULE = """
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.traits import CloudTraits
 
@@ -14,7 +14,7 @@ from outlast.clouds.traits import CloudTraits
 class MoonCloud(LocalCloud):
     name = "moon"
     traits = CloudTraits(silence_s=7.0, store_scheme="s3")
-'''
+"""
 PROGRAM = """
 from outlast.clouds.registry import Clouds, clouds
 from outlast.clouds.traits import known_clouds, traits_of

@@ -1,1 +1,1 @@
-"""Whole worlds from a seed."""
+"""Simulations of whole worlds from a seed."""

@@ -1,4 +1,4 @@
-"""Bugs, planted: each breaks one promise in the way in which it is usually broken."""
+"""Planted bugs: each breaks one promise in a typical way."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LaunchFirst(Applier):
 
 
 class CarelessStory(Story):
-    """Appends whatever it is told to."""
+    """Appends without a check."""
 
     def append(self, event: Event, *, nonce: str) -> bool:
         event = msgspec.structs.replace(event, nonce=nonce)
@@ -120,7 +120,7 @@ class ManifestFirst(SimAgent):
 
 
 class UnsettledParts(Parts):
-    """Takes what was written for what is on disk."""
+    """Treats written parts as durable."""
 
     def make_durable(self) -> None:
         with self._lock:
@@ -213,21 +213,21 @@ class NeverForgets(Applier):
 
 
 class NoWakeup(Workspace):
-    """A submit that nobody hears of."""
+    """A submission without a wakeup."""
 
     def wake(self, run: str, *, durable: bool = False) -> None:
         pass
 
 
 class WaitsInSilence(Supervisor):
-    """Finds nothing to do for a run that cannot move, and leaves it at that."""
+    """Does not record why a run waits."""
 
     def decide(self, world: World) -> tuple[Step, ...]:
         return tuple(step for step in plan(world) if not isinstance(step, Wait))
 
 
 class CountsBillsAlone(Supervisor):
-    """Takes for spent what was billed: a machine that still runs has cost nothing yet."""
+    """Counts only released machines as spend."""
 
     def decide(self, world: World) -> tuple[Step, ...]:
         billed = sum(view.state.cost_usd for view in world.runs)
@@ -302,21 +302,21 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
         with_parts(agent_type=ResumesFromWhatItFetchedFirst),
         {"progress_never_goes_back", "training_begins_with_the_newest_checkpoint"},
     ),
-    "a lost answer is taken for a failure": (
+    "a lost response counts as a failure": (
         with_parts(agent_type=LostAnswerIsFailure),
         {"newest_checkpoints_are_kept", "progress_never_goes_back"},
     ),
-    "cost is told by two clocks": (
+    "the cost compares two clocks": (
         with_parts(applier_type=CostByTwoClocks),
         {"recorded_cost_is_actual_cost", "spend_stays_within_limits", "billed_seconds_are_actual_seconds"},
     ),
-    "what is over is not forgotten": (
+    "ended runs are not finalized": (
         with_parts(applier_type=NeverForgets),
         {"ended_runs_leave_nothing_behind", "a_world_at_rest_plans_nothing"},
     ),
-    "a submit does not ring": (with_parts(workspace_type=NoWakeup), {"every_run_ended"}),
-    "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"waiting_runs_have_a_reason"}),
-    "what still runs is not counted as spent": (
+    "a submission writes no wakeup": (with_parts(workspace_type=NoWakeup), {"every_run_ended"}),
+    "a waiting run has no reason": (with_parts(supervisor_type=WaitsInSilence), {"waiting_runs_have_a_reason"}),
+    "running machines do not count as spend": (
         with_parts(supervisor_type=CountsBillsAlone),
         {"spend_stays_within_limits"},
     ),

@@ -1,4 +1,4 @@
-"""Bugs planted into the order of effects of an attempt."""
+"""Planted bugs in the order of effects of an attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs, planted in how stories, snapshots and the index of ended runs are written and read."""
+"""Planted bugs in stories, snapshots and the index of ended runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs that earlier worlds could not see: in the handoff, in accounting, in limits, and where stored objects break."""
+"""Planted bugs in the handoff, accounting, limits, and the handling of damaged objects."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LocalDeadline(SimAgent):
     attempt_type = LocalDeadlineAttempt
 
 
-# What is stored
+# Stored objects
 
 
 def keep_as_few_as_asked(checkpoints: Sequence[Checkpoint], rule: CheckpointSpec) -> list[Checkpoint]:

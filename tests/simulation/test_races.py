@@ -1,4 +1,4 @@
-"""Races and losses that worlds have found, each as the shortest story that shows it."""
+"""Races and losses found by the simulation, each as a minimal story."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_attempt_that_started_after_the_heartbeats_were_listed_is_not_silent(
     play(scene)
 
 
-def test_an_attempt_that_is_over_is_not_launched_again_though_no_bell_rang() -> None:
+def test_an_attempt_that_is_over_is_not_launched_again_without_a_wakeup() -> None:
     """The answer to its launch was lost, and its machine has gone by now."""
 
     def scene(player: Player) -> None:
@@ -108,7 +108,7 @@ def test_an_attempt_that_is_over_is_not_launched_again_though_no_bell_rang() -> 
     play(scene, rounds=1)
 
 
-def test_the_machine_of_a_run_whose_request_is_lost_is_no_orphan() -> None:
+def test_the_machine_of_a_run_with_a_lost_request_is_left_alone() -> None:
     def scene(player: Player) -> None:
         player.start()
         player.world.store.damage(f"runs/{player.run}/spec.json", None)
@@ -140,7 +140,7 @@ def test_a_power_cut_before_any_supervisor_saw_a_run_does_not_lose_it() -> None:
     assert cut_off(10.0).endings == {"finished": 1}
 
 
-def test_a_power_cut_between_the_bell_and_the_first_machine_does_not_lose_the_run() -> None:
+def test_a_power_cut_between_the_wakeup_and_the_first_machine_does_not_lose_the_run() -> None:
     for tenths in range(200, 240):
         assert cut_off(tenths / 10).endings == {"finished": 1}, tenths
 
@@ -154,7 +154,7 @@ def cancelled_unseen(crash: CrashPlan) -> WorldResult:
     return world.run()
 
 
-def test_the_secrets_of_a_run_that_was_cancelled_unseen_go_whenever_its_supervisor_dies() -> None:
+def test_the_secrets_of_a_run_cancelled_before_its_first_supervisor_are_deleted() -> None:
     counted = CrashPlan("supervisor", 10**9)
     checked(cancelled_unseen(counted))
     for number in range(min(60, len(counted.labels))):

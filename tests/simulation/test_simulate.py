@@ -1,4 +1,4 @@
-"""With the faults on: safe. After they stop: it converges. From a fixed set of seeds, and from fresh ones."""
+"""Worlds are safe during the faults and converge afterwards, for fixed and for fresh seeds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Real faults, real processes, for a long time."""
+"""Real processes under real faults for a long time."""

@@ -204,7 +204,7 @@ class Soak:
 
 @pytest.mark.soak
 @pytest.mark.timeout(SOAK_S + 1200)
-def test_an_hour_of_everything_that_goes_wrong(home: Home) -> None:
+def test_runs_survive_an_hour_of_faults(home: Home) -> None:
     cloud = home.root / "cloud"
     cloud.mkdir(exist_ok=True)
     mounted = (

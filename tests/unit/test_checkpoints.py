@@ -1,4 +1,4 @@
-"""Checkpoints in parts: whatever the files are and however they change, what comes back is what was committed."""
+"""Checkpoints in parts: a restore returns exactly the committed files, for any files and changes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_any_files_with_any_changes_come_back_as_they_were(
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), files=folders.filter(lambda files: any(body.strip(b"\0") for body in files.values())))
-def test_a_part_that_is_cut_altered_or_gone_makes_restore_fall_back(
+def test_a_truncated_altered_or_missing_part_makes_restore_fall_back(
     data: st.DataObject, files: dict[str, bytes]
 ) -> None:
     bucket = open_bucket("memory://")
@@ -123,7 +123,7 @@ def test_a_part_that_is_cut_altered_or_gone_makes_restore_fall_back(
     assert len(problems) == 1
 
 
-def test_only_what_changed_is_uploaded_again() -> None:
+def test_only_changed_files_are_uploaded_again() -> None:
     bucket = open_bucket("memory://")
     own = Parts(bucket, RUN, 1)
     body = bytes(range(256)) * PART
@@ -139,7 +139,7 @@ def test_only_what_changed_is_uploaded_again() -> None:
     assert restored(bucket, 3)[0] == {"model": changed + b"grown"}
 
 
-def test_an_attempt_names_nothing_of_what_it_restored_before_it_restored_anew() -> None:
+def test_an_attempt_forgets_the_parts_of_an_earlier_restore() -> None:
     """The predecessor went on, and may have deleted the older one."""
     bucket = open_bucket("memory://")
     first, second = Parts(bucket, RUN, 1), Parts(bucket, RUN, 2)
@@ -148,7 +148,7 @@ def test_an_attempt_names_nothing_of_what_it_restored_before_it_restored_anew() 
     assert all("/2/" in key for key in commit(second, {"n": b"1"}, 3).keys)
 
 
-def test_the_best_stay_by_least_or_most_and_what_has_no_metric_is_none_of_them() -> None:
+def test_the_best_checkpoints_are_kept_and_need_a_metric() -> None:
     story = [saved(0, 0.5), saved(1, 0.1), saved(2), saved(3, 0.1), saved(4, 0.9), saved(5), saved(6, 0.7)]
 
     def ids(rule: CheckpointSpec) -> list[str]:
@@ -161,7 +161,7 @@ def test_the_best_stay_by_least_or_most_and_what_has_no_metric_is_none_of_them()
     assert ids(CheckpointSpec(keep=2, keep_best="max:accuracy")) == ["c5", "c6"]
 
 
-def test_one_that_is_no_longer_the_best_goes_though_others_before_it_are_gone() -> None:
+def test_a_former_best_checkpoint_is_deleted() -> None:
     bucket = open_bucket("memory://")
     own = Parts(bucket, RUN, 1)
     rule = CheckpointSpec(keep=2, keep_best="min:loss")
@@ -175,7 +175,7 @@ def test_one_that_is_no_longer_the_best_goes_though_others_before_it_are_gone() 
     assert list(bucket.children(f"runs/{RUN}/checkpoints/")) == ["c4", "c5"]
 
 
-def test_parts_that_could_not_be_settled_are_uploaded_again() -> None:
+def test_parts_that_could_not_be_made_durable_are_uploaded_again() -> None:
     class Forgetful(ObjectBucket):
         """A store whose disk fails once, when it is to settle."""
 
@@ -203,7 +203,7 @@ def test_parts_that_could_not_be_settled_are_uploaded_again() -> None:
     assert bucket.settled == bucket.written[1:]
 
 
-def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> None:
+def test_a_manifest_of_another_run_is_refused_and_the_previous_one_used() -> None:
     bucket = open_bucket("memory://")
     commit(Parts(bucket, RUN, 1), {"n": b"mine"}, 1)
     commit(Parts(bucket, RUN, 1), {"n": b"newer"}, 2)
@@ -214,7 +214,7 @@ def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> N
     assert problems == ["checkpoint c2 is damaged: runs/r/checkpoints/c2/manifest.json belongs to checkpoint c2 of q"]
 
 
-def test_a_manifest_that_names_what_is_not_its_runs_is_refused() -> None:
+def test_a_manifest_with_parts_of_another_run_is_refused() -> None:
     bucket = open_bucket("memory://")
     commit(Parts(bucket, RUN, 1), {"n": b"1"}, 1)
     body = unsealed(bucket.get(manifest_key(RUN, "c1")), "c1")
@@ -223,7 +223,7 @@ def test_a_manifest_that_names_what_is_not_its_runs_is_refused() -> None:
         assert restored(bucket, 1)[0] == {}
 
 
-def test_a_flipped_bit_anywhere_in_a_manifest_is_noticed() -> None:
+def test_a_flipped_bit_anywhere_in_a_manifest_is_detected() -> None:
     """In the name of a field it would make a file empty, and in a path it would rename one."""
     bucket = open_bucket("memory://")
     commit(Parts(bucket, RUN, 1), {"n": b"older"}, 1)
@@ -236,7 +236,7 @@ def test_a_flipped_bit_anywhere_in_a_manifest_is_noticed() -> None:
     assert restored(bucket, 2, 1)[0] == {"n": b"newer"}
 
 
-def test_what_a_run_that_is_over_left_behind_is_collected_and_no_more() -> None:
+def test_leftovers_of_an_ended_run_are_collected() -> None:
     bucket = open_bucket("memory://")
     own = Parts(bucket, RUN, 1)
     commit(own, {"n": b"committed"}, 1)

@@ -1,4 +1,4 @@
-"""What a store hands us is read by many threads at once."""
+"""Decoding of stored objects by many threads at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.code.record import CodeRecord
 from outlast.spec.parse import parse
 from outlast.workspace import RunRequest
 
-# In a process of its own: only the first time is dangerous, and what happens then is a crash of the process.
+# In a separate process: only the first time is dangerous, and the failure would be a crash of the process.
 AT_ONCE = """
 import sys, threading
 from outlast.store.codec import decoded

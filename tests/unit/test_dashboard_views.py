@@ -64,7 +64,7 @@ def test_bars_show_boot_work_loss_and_shutdown() -> None:
     spans = [(bar.attempt, KINDS[bar.kind], bar.begin, bar.end) for bar in drawn.bars]
     assert (1, "boot", 101.0, 105.0) in spans
     assert (1, "work kept", 105.0, 120.0) in spans
-    assert (1, "leaving", 120.0, 125.0) in spans
+    assert (1, "shutdown", 120.0, 125.0) in spans
     assert (2, "work lost", 127.0, 140.0) in spans
     assert (3, "work kept", 145.0, 150.0) in spans
 

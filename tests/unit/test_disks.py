@@ -1,6 +1,6 @@
 """Disks that are full and folders that are read-only: a clear error, and the checkpoint before it still good.
 
-Real ones, mounted where nobody else sees them, so that root feels them, too.
+Real file systems in a private mount namespace, so that they also limit root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _may_mount() -> bool:
     return tried.returncode == 0
 
 
-def told_by(script: str, folder: Path) -> str:
+def output_of(script: str, folder: Path) -> str:
     """What a Python script prints whose `folder` is a disk of 24 MB; `read_only()` makes it so."""
     if not _may_mount():
         pytest.skip("no mounts of our own here: it takes Linux with user namespaces, or root")
@@ -56,18 +56,18 @@ attempt(1, 5_000_000)
 """
 
 
-def test_a_trainer_on_a_full_disk_is_told_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_trainer_on_a_full_disk_gets_a_clear_error_and_continues_when_space_is_free(tmp_path: Path) -> None:
     script = "attempt(2, 40_000_000); print(run.restore()['step']); attempt(3, 5_000_000); print(run.restore()['step'])"
-    first, second, held, third, newest = told_by(_TRAINING + script, tmp_path / "disk").splitlines()
+    first, second, held, third, newest = output_of(_TRAINING + script, tmp_path / "disk").splitlines()
     assert first == "saved 1"
     assert "the last checkpoint was not saved: No space left on device: " in second
     assert second.endswith("| the one before it still holds")
     assert (held, third, newest) == ("1", "saved 3", "3")
 
 
-def test_a_trainer_in_a_read_only_folder_is_told_so(tmp_path: Path) -> None:
+def test_a_trainer_in_a_read_only_folder_gets_a_clear_error(tmp_path: Path) -> None:
     script = "read_only(); attempt(2, 1000); print(run.restore()['step']); writable(); attempt(3, 1000)"
-    first, second, held, third = told_by(_TRAINING + script, tmp_path / "disk").splitlines()
+    first, second, held, third = output_of(_TRAINING + script, tmp_path / "disk").splitlines()
     assert "was not saved: Read-only file system: " in second
     assert (first, held, third) == ("saved 1", "1", "saved 3")
 
@@ -101,17 +101,17 @@ attempt(1, 5_000_000)
 """
 
 
-def test_a_workspace_on_a_full_disk_says_so_and_leaves_nothing_half(tmp_path: Path) -> None:
+def test_a_workspace_on_a_full_disk_reports_it_and_leaves_no_partial_objects(tmp_path: Path) -> None:
     script = "attempt(2, 40_000_000); back(2, 1); print(os.listdir(folder + '/workspace/.staging'))"
-    first, second, held, left = told_by(_WORKSPACE + script, tmp_path / "disk").splitlines()
+    first, second, held, left = output_of(_WORKSPACE + script, tmp_path / "disk").splitlines()
     assert second.startswith("StoreUnreachable workspace: No space left on device: ")
     assert second.endswith("| make room on the disk of the workspace")
     assert (first, held, left) == ("saved 1", "c1 1", "[]")
 
 
-def test_a_workspace_that_is_read_only_says_so(tmp_path: Path) -> None:
+def test_a_read_only_workspace_is_reported(tmp_path: Path) -> None:
     script = "read_only(); attempt(2, 5_000_000); back(2, 1); writable(); attempt(3, 5_000_000)"
-    first, second, held, third = told_by(_WORKSPACE + script, tmp_path / "disk").splitlines()
+    first, second, held, third = output_of(_WORKSPACE + script, tmp_path / "disk").splitlines()
     assert second.startswith("WorkspaceError workspace: Read-only file system: ")
     assert "that it can be written" in second
     assert (first, held, third) == ("saved 1", "c1 1", "saved 3")

@@ -68,7 +68,7 @@ def names(workspace: Workspace, limit: int = 0) -> list[str]:
     return [record.run for record in EndedRuns(workspace).newest(limit)[0]]
 
 
-def test_the_newest_come_first_and_all_are_there(workspace: Workspace) -> None:
+def test_all_ended_runs_are_listed_newest_first(workspace: Workspace) -> None:
     EndedRuns(workspace).rebuild()
     runs = [ended(workspace, number) for number in range(1, 3 * PAGE + 51)]
     assert len(workspace.bucket.children("ended/pages/")) == 2
@@ -80,7 +80,7 @@ def test_the_newest_come_first_and_all_are_there(workspace: Workspace) -> None:
     assert EndedRuns(workspace).newest(len(runs))[1] is False
 
 
-def test_the_newest_cost_a_few_calls_however_many_there_are(workspace: Workspace) -> None:
+def test_the_newest_runs_cost_few_calls_for_any_total(workspace: Workspace) -> None:
     EndedRuns(workspace).rebuild()
     records = [record_of(f"run-{n}", fold(past(n)), url="") for n in range(40 * PAGE)]
     for begin in range(0, len(records), PAGE):
@@ -113,14 +113,14 @@ def test_runs_that_ended_before_there_was_an_index_are_listed_and_then_indexed(w
     assert names(workspace) == ["old-1"]
 
 
-def test_a_run_that_nobody_would_look_at_is_rung_for(workspace: Workspace) -> None:
+def test_rebuild_wakes_a_live_run_without_a_heartbeat(workspace: Workspace) -> None:
     workspace.story("lost-1").append_or_raise(ev.Submitted(), nonce="0")
     EndedRuns(workspace).rebuild()
     assert list(workspace.wakeups()) == ["lost-1"]
 
 
 @pytest.mark.parametrize("where", ["ended/loose/", "ended/pages/"])
-def test_what_is_damaged_in_the_index_is_read_from_the_stories(workspace: Workspace, where: str) -> None:
+def test_damaged_records_of_the_index_are_read_from_the_stories(workspace: Workspace, where: str) -> None:
     EndedRuns(workspace).rebuild()
     runs = [ended(workspace, number) for number in range(2 * PAGE)]
     (name, *_) = workspace.bucket.children(where)
@@ -173,14 +173,14 @@ def test_numbers_go_on_and_no_submit_lists_all_runs(workspace: Workspace) -> Non
 
 
 @pytest.mark.parametrize("hint", [b"", b"3", b"999999", b"nonsense", b"-1", b"9" * 400])
-def test_a_hint_of_the_last_number_that_is_wrong_is_no_harm(workspace: Workspace, hint: bytes) -> None:
+def test_a_wrong_hint_of_the_last_number_is_harmless(workspace: Workspace, hint: bytes) -> None:
     for _ in range(37):
         reserve(workspace)
     workspace.bucket.put("numbers/run", hint)
     assert reserve(workspace) == "run-38"
 
 
-def test_a_lost_hint_is_found_again_in_few_looks(workspace: Workspace) -> None:
+def test_a_lost_hint_costs_few_requests(workspace: Workspace) -> None:
     for number in range(1, 1001):
         workspace.bucket.create(f"runs/run-{number}/spec.json", b"")
     bucket = workspace.bucket
@@ -191,7 +191,7 @@ def test_a_lost_hint_is_found_again_in_few_looks(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
-def test_runs_are_found_by_name_by_beginning_and_as_the_last(kind: str, tmp_path: Path) -> None:
+def test_runs_are_found_by_name_by_prefix_and_as_the_last(kind: str, tmp_path: Path) -> None:
     workspace = Workspace(FolderBucket(str(tmp_path)) if kind == "folder" else Counting())
     EndedRuns(workspace).rebuild()
     for number in range(1, 13):
@@ -229,6 +229,6 @@ class Unreachable(Counting):
         raise StoreUnreachable("no answer")
 
 
-def test_a_store_that_does_not_answer_is_not_taken_for_an_index_that_is_missing() -> None:
+def test_an_unreachable_store_does_not_count_as_a_missing_index() -> None:
     with pytest.raises(StoreUnreachable):
         EndedRuns(Workspace(Unreachable())).newest()

@@ -1,4 +1,4 @@
-"""Whatever bytes a store, a file or a network hands us: a typed error, never a traceback, never a wrong value."""
+"""Arbitrary bytes from stores, files and networks: a typed error, never a traceback or a wrong value."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_objects_of_the_workspace(body: bytes) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=mutated())
-def test_a_manifest_that_lies_restores_nothing_and_harms_nothing(body: bytes, tmp_path: Path) -> None:
+def test_an_inconsistent_manifest_restores_nothing_and_is_harmless(body: bytes, tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     bucket.put(manifest_key("r", "c"), sealed(body))
     folder = tmp_path / "checkpoints"
@@ -119,7 +119,7 @@ def test_a_manifest_that_lies_restores_nothing_and_harms_nothing(body: bytes, tm
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=400))
-def test_a_bundle_that_is_none_is_refused_and_leaves_nothing(body: bytes, tmp_path: Path) -> None:
+def test_an_invalid_bundle_is_refused_and_leaves_nothing(body: bytes, tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     bucket.put(code_key("0" * 64), body)
     with pytest.raises(OutlastError):
@@ -156,7 +156,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-def test_the_metadata_server_survives_whatever_is_sent_to_it(machine: str) -> None:
+def test_the_metadata_server_survives_arbitrary_requests(machine: str) -> None:
     host, port = machine.split(":")
     dice = random.Random(1907)
     for _ in range(400):

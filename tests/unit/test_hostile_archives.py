@@ -1,4 +1,4 @@
-"""Archives and manifests that do harm: nothing is written outside of their folder, and no disk is filled."""
+"""Malicious archives and manifests: no write outside their folder, and no full disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("members", ESCAPES.values(), ids=ESCAPES)
-def test_a_bundle_that_reaches_out_is_refused_as_a_whole(members: list[tarfile.TarInfo], tmp_path: Path) -> None:
+def test_a_bundle_with_paths_outside_its_folder_is_refused(members: list[tarfile.TarInfo], tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     code = bundle_of(bucket, *[(one, b"evil" if one.isreg() else b"") for one in members])
     with pytest.raises(WorkspaceError):
@@ -72,7 +72,7 @@ def test_a_bundle_that_reaches_out_is_refused_as_a_whole(members: list[tarfile.T
     assert [path.name for path in tmp_path.rglob("*") if path.name != "deep"] == []
 
 
-def test_nothing_of_a_bundle_is_owned_by_the_powers_of_another(tmp_path: Path) -> None:
+def test_unpacked_files_have_no_special_permissions(tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     code = bundle_of(bucket, (member("tool", mode=0o6777), b"#!/bin/sh\n"), (member("line\nbreak"), b""))
     unpack(bucket, code, str(tmp_path / "code"))
@@ -80,7 +80,7 @@ def test_nothing_of_a_bundle_is_owned_by_the_powers_of_another(tmp_path: Path) -
     assert (tmp_path / "code" / "line\nbreak").exists()
 
 
-def test_a_bundle_that_unfolds_to_more_than_was_packed_fills_no_disk(tmp_path: Path) -> None:
+def test_a_bundle_that_expands_beyond_its_size_is_refused(tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     header = member("bomb")
     header.size = 1 << 40
@@ -116,7 +116,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("files", MANIFESTS.values(), ids=MANIFESTS)
-def test_a_checkpoint_that_reaches_out_is_not_restored(files: list[StoredFile], tmp_path: Path) -> None:
+def test_a_checkpoint_with_paths_outside_its_folder_is_not_restored(files: list[StoredFile], tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     write_manifest(bucket, Manifest(run="r", checkpoint="c", attempt=1, files=tuple(files)))
     folder = tmp_path / "checkpoints"
@@ -128,9 +128,7 @@ def test_a_checkpoint_that_reaches_out_is_not_restored(files: list[StoredFile], 
 
 
 @pytest.mark.parametrize("files", LINKS.values(), ids=LINKS)
-def test_a_link_that_leads_to_something_outside_is_left_out_and_reported(
-    files: list[StoredFile], tmp_path: Path
-) -> None:
+def test_a_link_to_a_target_outside_is_omitted_and_reported(files: list[StoredFile], tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     whole = (*files, StoredFile(path="weights"))
     write_manifest(bucket, Manifest(run="r", checkpoint="c", attempt=1, files=whole))

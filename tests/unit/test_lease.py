@@ -1,4 +1,4 @@
-"""Who holds a lease, or makes a machine: what is known of a process of this computer."""
+"""Leases and process identities: holders, owners, and processes of this computer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_process_that_ended_is_known_to_be_dead_and_one_that_runs_is_not() -> 
     assert not Holder(who=process_name(), epoch=1).plainly_dead()
 
 
-def test_one_that_was_killed_is_dead_though_nobody_has_asked_for_it() -> None:
+def test_a_killed_process_is_dead_before_its_parent_waits_for_it() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", f"{_SAY}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,
@@ -45,18 +45,18 @@ def test_one_that_was_killed_is_dead_though_nobody_has_asked_for_it() -> None:
     child.wait()
 
 
-def test_a_process_of_a_container_with_our_name_is_not_taken_for_dead() -> None:
-    told = subprocess.run([*_CONTAINED, sys.executable, "-c", _SAY], capture_output=True, text=True, check=False)
-    if told.returncode or not told.stdout:
-        pytest.skip(f"no process numbers of one's own here: {told.stderr.strip()}")
-    who = told.stdout.strip()
+def test_a_process_in_a_container_with_our_host_name_does_not_count_as_dead() -> None:
+    process = subprocess.run([*_CONTAINED, sys.executable, "-c", _SAY], capture_output=True, text=True, check=False)
+    if process.returncode or not process.stdout:
+        pytest.skip(f"pid namespaces are not available: {process.stderr.strip()}")
+    who = process.stdout.strip()
     assert who.startswith(f"{os.uname().nodename}/")
-    # Its number is a small one: as one of ours it may be anybody's, or nobody's.
+    # Its process id is only meaningful inside the container.
     assert not Holder(who=f"{who.rpartition(':')[0]}:4194303", epoch=1).plainly_dead()
 
 
-@pytest.mark.skipif(not process_start(os.getpid()), reason="this computer does not tell when a process began")
-def test_a_maker_whose_number_another_process_has_by_now_is_gone_and_the_other_one_is_left_alone(
+@pytest.mark.skipif(not process_start(os.getpid()), reason="this computer does not report start times of processes")
+def test_a_reused_process_id_does_not_count_as_the_owner(
     tmp_path: Path,
 ) -> None:
     machine_records = MachineRecords(open_workspace(str(tmp_path)))
@@ -77,15 +77,15 @@ def test_a_maker_whose_number_another_process_has_by_now_is_gone_and_the_other_o
         other.kill()
 
 
-def test_a_lease_that_was_lost_is_not_taken_again_by_whoever_only_renews_it(tmp_path: Path) -> None:
+def test_renew_does_not_take_a_lost_lease_again(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path))
     first, second = (Lease(bucket, "image", who=who, ttl_s=0.0) for who in ("one:1", "two:2"))
     assert first.hold()
     assert first.renew()
     assert second.hold(), "the first was silent for too long"
     second.release()
-    assert not first.renew(), "somebody else did the work meanwhile"
-    assert first.hold(), "who asks for it anew gets it"
+    assert not first.renew(), "another process did the work meanwhile"
+    assert first.hold(), "a new request gets it"
 
 
 def test_the_holder_of_a_lease_that_cannot_be_taken_is_named_though_its_epoch_is_damaged(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_holder_of_a_lease_that_cannot_be_taken_is_named_though_its_epoch_is
     assert other.holder() == Holder(who="elsewhere:1", epoch=1)
 
 
-def test_a_holder_that_changes_its_name_is_known_by_the_new_one(tmp_path: Path) -> None:
+def test_a_renamed_holder_is_shown_with_the_new_name(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path))
     ours = Lease(bucket, "one", who="elsewhere:1", ttl_s=60.0)
     assert ours.hold()
@@ -109,7 +109,7 @@ def test_a_holder_that_changes_its_name_is_known_by_the_new_one(tmp_path: Path) 
     assert holder.who == "a machine"
 
 
-def test_a_lease_without_a_beat_is_held_by_the_maker_of_its_epoch(tmp_path: Path) -> None:
+def test_a_lease_without_a_heartbeat_is_held_by_the_creator_of_its_epoch(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path))
     bucket.create("leases/one/00000001", msgspec.json.encode(Holder(who="elsewhere:1", epoch=1)))
     other = Lease(bucket, "one", who="elsewhere:2", ttl_s=60.0)

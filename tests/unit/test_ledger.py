@@ -1,4 +1,4 @@
-"""The ledger: causes add up to the cost, days to the whole, and old stories are read as well as new ones."""
+"""The ledger: causes add up to the cost, days to the total, and old stories can be read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hours(**spans_s: float) -> dict[str, float]:
     return {cause: pytest.approx(seconds / 3600) for cause, seconds in spans_s.items()}  # type: ignore[misc]
 
 
-def test_a_machine_that_was_lost_is_paid_for_by_what_it_did() -> None:
+def test_the_cost_of_a_lost_machine_is_split_by_its_work() -> None:
     (line,) = lines_of("run-1", fold(LOST), NOON + 9999)
     disk = line.causes.pop("disk")
     assert disk == pytest.approx(0.01)
@@ -64,14 +64,14 @@ def test_a_machine_that_was_lost_is_paid_for_by_what_it_did() -> None:
     assert (line.who, line.machine, line.estimated) == ("ann", "run-1-a1", False)
 
 
-def test_what_still_runs_is_an_estimate_and_its_work_counts() -> None:
+def test_the_cost_of_running_attempts_is_an_estimate_and_their_work_counts() -> None:
     (line,) = lines_of("run-1", fold(LOST[:4]), NOON + 760)
     assert line.estimated
     assert line.cost_usd == pytest.approx(760 / 3600)
     assert line.causes == hours(boot=60, work=700)
 
 
-def test_a_refusal_costs_nothing_and_a_machine_that_never_started_is_all_boot() -> None:
+def test_a_refusal_costs_nothing_and_a_machine_that_never_started_counts_as_boot() -> None:
     refused: list[Event] = [LOST[0], placed(1, NOON), ev.LaunchRefused(attempt=1, why="no capacity", until=0)]
     assert lines_of("run-1", fold(refused), NOON) == []
     booting: list[Event] = [
@@ -104,7 +104,7 @@ def test_a_story_from_before_prices_on_demand_and_disks_is_read() -> None:
     assert total(page.lines).on_demand_usd == pytest.approx(0.03)
 
 
-def test_the_record_of_an_ended_run_tells_the_same_as_its_story() -> None:
+def test_the_record_of_an_ended_run_agrees_with_its_story() -> None:
     workspace = Workspace(open_bucket("memory://"))
     for number, event in enumerate([*LOST, ev.Cancelled(at=NOON + 701)], 1):
         workspace.bucket.create(event_key("run-1", number), ev.encode(event))
@@ -117,7 +117,7 @@ def test_the_record_of_an_ended_run_tells_the_same_as_its_story() -> None:
     assert LedgerStore(workspace).runs(NOON + 99999) == [from_story]
 
 
-def test_a_story_that_cannot_be_read_is_said_and_the_others_are_counted() -> None:
+def test_an_unreadable_story_is_reported_and_the_others_are_counted() -> None:
     workspace = Workspace(open_bucket("memory://"))
     for number, event in enumerate(LOST, 1):
         workspace.bucket.create(event_key("good-1", number), ev.encode(event))
@@ -155,7 +155,7 @@ def lines(draw: st.DrawFn) -> LedgerLine:
 
 
 @given(st.lists(lines(), max_size=8))
-def test_however_it_is_grouped_the_sums_are_the_whole(found: list[LedgerLine]) -> None:
+def test_sums_are_the_same_for_every_grouping(found: list[LedgerLine]) -> None:
     whole = total(found)
     for by in ("run", "user", "day", "cloud", "machine"):
         sums = grouped(found, by)  # type: ignore[arg-type]
@@ -165,12 +165,12 @@ def test_however_it_is_grouped_the_sums_are_the_whole(found: list[LedgerLine]) -
 
 
 @given(lines(), st.floats(0, 2e7))
-def test_what_was_before_and_what_was_after_are_all_of_it(line: LedgerLine, at: float) -> None:
+def test_the_parts_before_and_after_a_time_add_up(line: LedgerLine, at: float) -> None:
     pieces = [after(line, 0.0, at), after(line, at)]
     assert sum(piece.cost_usd for piece in pieces if piece) == pytest.approx(line.cost_usd, abs=1e-6)
 
 
-def test_a_machine_that_ran_over_midnight_is_divided() -> None:
+def test_the_cost_of_a_machine_is_split_at_midnight() -> None:
     (line,) = lines_of("run-1", fold(LOST), NOON)
     late = [piece for _, piece in by_day(_shifted(line, DAY_S / 2 - 350))]
     assert [piece.seconds for piece in late] == [pytest.approx(350), pytest.approx(350)]
@@ -183,7 +183,7 @@ def _shifted(line: LedgerLine, by_s: float) -> LedgerLine:
     return msgspec.structs.replace(line, begin=line.begin + by_s, end=line.end + by_s)
 
 
-def test_limits_are_set_changed_and_taken_back(tmp_path: Path) -> None:
+def test_limits_are_set_changed_and_removed(tmp_path: Path) -> None:
     bucket = open_bucket(str(tmp_path))
     write_limits(bucket, Limits(cost_usd=5))
     write_limits(bucket, Limits(who="ann", max_machines=2))

@@ -20,7 +20,7 @@ for number in range(int(sys.argv[2])):
 """
 
 
-def test_writers_go_on_in_a_log_that_is_set_aside_under_them(tmp_path: Path) -> None:
+def test_writers_continue_in_a_rotated_log(tmp_path: Path) -> None:
     path = tmp_path / "supervisor.log"
     with open(path, "ab") as log:
         writers = [
@@ -47,7 +47,7 @@ def _turn(path: str, gate: str) -> None:
     process_logs.rotate(path, max_bytes=4000)
 
 
-def test_several_processes_set_a_log_aside_once(tmp_path: Path) -> None:
+def test_several_processes_rotate_a_log_once(tmp_path: Path) -> None:
     path, gate = tmp_path / "log", tmp_path / "gate"
     path.write_bytes(b"first\n" * 1000)
     context = multiprocessing.get_context("spawn")
@@ -63,7 +63,7 @@ def test_several_processes_set_a_log_aside_once(tmp_path: Path) -> None:
     assert not (tmp_path / "log.2").exists()
 
 
-def test_of_a_log_of_any_size_the_last_whole_lines_are_kept(tmp_path: Path) -> None:
+def test_the_last_complete_lines_of_a_log_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(100_000)))
     assert process_logs.rotate(str(path), max_bytes=10_000)

@@ -1,4 +1,4 @@
-"""Metrics: lines to rows, a file that is followed whatever becomes of it, and one curve over many attempts."""
+"""Metrics: parsing, a file that is truncated or replaced, and one curve over many attempts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlast.store.bucket import Bucket, open_bucket
 # Lines
 
 
-def test_keeps_the_finite_numbers_of_a_line_and_leaves_the_rest_out() -> None:
+def test_keeps_the_finite_numbers_of_a_line() -> None:
     line = b'{"step": 12, "at": 5.5, "loss": 0.5, "n": 3, "name": "x", "ok": true, "list": [1], "none": null}'
     assert parsed(line) == Row(12, 5.5, {"loss": 0.5, "n": 3.0})
 
@@ -50,11 +50,11 @@ def test_keeps_the_other_values_of_a_line_in_which_one_is_not_a_number() -> None
     ],
     ids=lambda line: line[:24].decode(errors="replace"),
 )
-def test_a_line_that_is_no_row_is_none(line: bytes) -> None:
+def test_an_invalid_line_is_skipped(line: bytes) -> None:
     assert parsed(line) is None
 
 
-def test_a_name_that_could_not_be_printed_is_left_out() -> None:
+def test_an_unprintable_name_is_skipped() -> None:
     assert parsed(b'{"step": 1, "\\u001b[2J": 1, "ok": 2}') == Row(1, 0.0, {"ok": 2.0})
 
 
@@ -63,7 +63,7 @@ def test_a_name_that_could_not_be_printed_is_left_out() -> None:
     | st.text().map(str.encode)
     | st.recursive(st.none() | st.floats(), st.lists).map(json.dumps).map(str.encode)
 )
-def test_whatever_a_line_holds_it_is_a_row_or_none(line: bytes) -> None:
+def test_any_line_is_a_row_or_skipped(line: bytes) -> None:
     row = parsed(line)
     assert row is None or parsed(line_of(row)) == row
 
@@ -134,9 +134,7 @@ def until_shipped(shipped: Shipped, *steps: int) -> None:
     eventually(lambda: shipped.steps() == list(steps), what=f"{steps} and not {shipped.steps()}")
 
 
-def test_ships_whole_lines_as_they_come_and_tells_the_newest_step(
-    trainer: Trainer, shipped: Shipped, start: Start
-) -> None:
+def test_ships_complete_lines_and_reports_the_newest_step(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     pump = start()
     assert pump.step is None
     before = pump.sign()
@@ -149,9 +147,7 @@ def test_ships_whole_lines_as_they_come_and_tells_the_newest_step(
     until_shipped(shipped, 1, 2, 3)
 
 
-def test_the_last_piece_is_there_when_it_has_finished_even_a_last_line_without_an_end(
-    trainer: Trainer, shipped: Shipped, start: Start
-) -> None:
+def test_the_last_line_is_shipped_even_without_a_newline(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     pump = start(every_s=1e9)
     trainer.log(1)
     until_shipped(shipped, 1)
@@ -162,7 +158,7 @@ def test_the_last_piece_is_there_when_it_has_finished_even_a_last_line_without_a
     assert len(shipped.pieces) == 2, "nothing is due before the end"
 
 
-def test_half_a_last_line_is_left_out(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_an_incomplete_last_line_is_skipped(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     pump = start()
     trainer.log(1)
     trainer.write('{"step": 2, "loss"')
@@ -170,7 +166,7 @@ def test_half_a_last_line_is_left_out(trainer: Trainer, shipped: Shipped, start:
     assert shipped.steps() == [1]
 
 
-def test_goes_on_with_a_file_that_was_truncated(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_continues_with_a_truncated_file(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     start()
     trainer.log(1, 2, 3)
     until_shipped(shipped, 1, 2, 3)
@@ -179,7 +175,7 @@ def test_goes_on_with_a_file_that_was_truncated(trainer: Trainer, shipped: Shipp
     until_shipped(shipped, 1, 2, 3, 1)
 
 
-def test_goes_on_with_the_file_that_took_the_place_of_another(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_continues_with_a_replaced_file(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     start()
     trainer.log(1)
     trainer.write('{"step": 99, "half')
@@ -193,7 +189,7 @@ def test_goes_on_with_the_file_that_took_the_place_of_another(trainer: Trainer, 
     until_shipped(shipped, 1, 2, 3, 4)
 
 
-def test_leaves_garbage_and_a_huge_line_out(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_skips_garbage_and_huge_lines(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     start()
     trainer.log(1)
     trainer.write("\0\0garbage\n\n[]\n")
@@ -202,9 +198,7 @@ def test_leaves_garbage_and_a_huge_line_out(trainer: Trainer, shipped: Shipped, 
     until_shipped(shipped, 1, 3)
 
 
-def test_a_pipe_or_a_folder_in_the_place_of_the_file_is_nothing_to_read(
-    trainer: Trainer, shipped: Shipped, start: Start
-) -> None:
+def test_a_pipe_or_a_folder_at_the_files_path_is_not_read(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     os.mkfifo(trainer.path)
     pump = start()
     os.unlink(trainer.path)
@@ -213,9 +207,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_the_file_is_nothing_to_read(
     assert shipped.pieces == []
 
 
-def test_pieces_are_of_whole_lines_and_not_much_larger_than_they_may_be(
-    trainer: Trainer, shipped: Shipped, start: Start
-) -> None:
+def test_pieces_consist_of_complete_lines_and_are_bounded(trainer: Trainer, shipped: Shipped, start: Start) -> None:
     trainer.log(*range(20_000))
     pump = start()
     pump.finish(within_s=30)
@@ -224,7 +216,9 @@ def test_pieces_are_of_whole_lines_and_not_much_larger_than_they_may_be(
     assert all(body.endswith(b"\n") for body in shipped.pieces)
 
 
-def test_a_slow_store_is_no_sign_of_death_and_loses_nothing(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_a_slow_store_does_not_count_as_death_and_loses_nothing(
+    trainer: Trainer, shipped: Shipped, start: Start
+) -> None:
     shipped.slow.clear()
     pump = start()
     trainer.log(1)
@@ -235,7 +229,9 @@ def test_a_slow_store_is_no_sign_of_death_and_loses_nothing(trainer: Trainer, sh
     until_shipped(shipped, 1, 2)
 
 
-def test_what_a_store_refused_is_written_when_it_takes_it(trainer: Trainer, shipped: Shipped, start: Start) -> None:
+def test_a_refused_write_is_repeated_until_the_store_accepts_it(
+    trainer: Trainer, shipped: Shipped, start: Start
+) -> None:
     shipped.away = True
     pump = start()
     trainer.log(*range(10_000))
@@ -277,7 +273,7 @@ def drawn(points: object) -> list[tuple[int, int]]:
     return [(point.step, point.attempt) for point in points]  # type: ignore[attr-defined]
 
 
-def test_work_that_was_lost_and_done_again_is_drawn_once() -> None:
+def test_repeated_work_is_drawn_once() -> None:
     logged = {1: rows(0, 1, 2, 3, 4, 5), 2: rows(3, 4, 5, 6)}
     attempts = [preempted(1), attempt(2, resumed_from="c", resumed_step=3, outcome="finished")]
     curves = stitch(logged, attempts)
@@ -285,23 +281,23 @@ def test_work_that_was_lost_and_done_again_is_drawn_once() -> None:
     assert [(mark.kind, mark.step, mark.attempt) for mark in curves.marks] == [("preempted", 5, 1), ("resumed", 3, 2)]
 
 
-def test_the_point_of_the_checkpoint_itself_stays_if_its_step_was_not_done_again() -> None:
+def test_the_point_of_the_checkpoint_stays_if_its_step_is_not_repeated() -> None:
     curves = stitch({1: rows(1, 2, 3, 4), 2: rows(4, 5)}, [preempted(1), attempt(2, resumed_from="c", resumed_step=3)])
     assert drawn(curves.series["loss"]) == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
 
 
-def test_lost_work_is_left_out_before_the_next_attempt_has_logged_anything() -> None:
+def test_lost_work_is_omitted_before_the_next_attempt_logs() -> None:
     curves = stitch({1: rows(1, 2, 3, 4)}, [preempted(1), attempt(2, resumed_from="c", resumed_step=2)])
     assert drawn(curves.series["loss"]) == [(1, 1), (2, 1)]
 
 
-def test_a_checkpoint_that_tells_no_step_is_placed_by_what_was_logged_after_it() -> None:
+def test_a_checkpoint_without_a_step_is_placed_by_the_next_logged_step() -> None:
     curves = stitch({1: rows(1, 2, 3, 4), 2: rows(3, 4)}, [preempted(1), attempt(2, resumed_from="c")])
     assert drawn(curves.series["loss"]) == [(1, 1), (2, 1), (3, 2), (4, 2)]
     assert curves.marks[-1].step == 3
 
 
-def test_an_attempt_that_began_anew_replaces_everything() -> None:
+def test_an_attempt_that_started_over_replaces_everything() -> None:
     curves = stitch({1: rows(0, 1, 2), 2: rows(0)}, [preempted(1), attempt(2)])
     assert drawn(curves.series["loss"]) == [(0, 2)]
 
@@ -328,7 +324,7 @@ ATTEMPTS = st.lists(st.tuples(STEPS, st.none() | st.integers(0, 30), st.booleans
 
 
 @given(ATTEMPTS)
-def test_a_curve_never_goes_back_and_has_no_step_twice(tries: list[tuple[list[int], int | None, bool]]) -> None:
+def test_a_curve_has_increasing_steps(tries: list[tuple[list[int], int | None, bool]]) -> None:
     logged = {n: [*rows(*steps), *rows(*steps[::3], name="rare")] for n, (steps, _, _) in enumerate(tries, 1)}
     attempts = [
         preempted(n, resumed_step=resumed, started_at=1.0 if began else 0.0)
@@ -362,7 +358,7 @@ def test_reads_the_pieces_in_order_and_over_damage(bucket: Bucket) -> None:
     assert [row.step for row in read(bucket, "r-1", 1, newest=2)] == [12, 13]
 
 
-def test_what_was_lost_is_there_for_who_asks_for_all_attempts(bucket: Bucket) -> None:
+def test_unstitched_curves_include_lost_work(bucket: Bucket) -> None:
     for number, steps in ((1, (1, 2, 3)), (2, (2, 3))):
         write_piece(bucket, "r-1", number, 1, b"".join(map(line_of, rows(*steps))))
     state = RunState(attempts=(preempted(1), attempt(2, resumed_from="c", resumed_step=2)))

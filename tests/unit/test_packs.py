@@ -1,4 +1,4 @@
-"""Small files in packs: few objects, only changes uploaded, and what comes back is what was committed."""
+"""Small files in packs: few objects, only changes uploaded, and exact restores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BYTES = 100
 
 
 class Counting(ObjectBucket):
-    """A bucket in memory that counts what is written to it."""
+    """A bucket in memory that counts writes."""
 
     objects = written = 0
 
@@ -101,7 +101,7 @@ def test_a_commit_uploads_in_proportion_to_what_changed(bucket: Counting, tmp_pa
     assert folder.is_equal(tmp_path / "back")
 
 
-def test_an_attempt_uploads_nothing_that_it_restored(bucket: Counting, tmp_path: Path) -> None:
+def test_an_attempt_does_not_upload_restored_parts(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved")
     folder.commit(Parts(bucket, RUN, 1), 1)
     found, _ = restore(bucket, RUN, [saved(1)], str(tmp_path / "back"))
@@ -116,7 +116,7 @@ def test_an_attempt_uploads_nothing_that_it_restored(bucket: Counting, tmp_path:
     assert bucket.written - before > FILES * BYTES
 
 
-def test_however_often_files_change_storage_and_requests_stay_bounded(bucket: Counting, tmp_path: Path) -> None:
+def test_storage_and_requests_stay_bounded_for_any_number_of_changes(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved", files=300)
     own = Parts(bucket, RUN, 1)
     rule, story = CheckpointSpec(keep=2), [saved(0)]
@@ -168,7 +168,7 @@ def test_files_with_the_same_content_are_stored_once(bucket: Counting, tmp_path:
     assert folder.is_equal(tmp_path / "back")
 
 
-def test_a_long_list_of_files_keeps_everything_that_a_short_one_has(bucket: Counting, tmp_path: Path) -> None:
+def test_a_long_list_of_files_keeps_all_properties(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved")
     top = tmp_path / "saved"
     (top / "empty").write_bytes(b"")
@@ -235,7 +235,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_list_of_files_that_lies_restores_nothing(bucket: Counting, tmp_path: Path, lie: dict[str, object]) -> None:
+def test_an_inconsistent_list_of_files_restores_nothing(
+    bucket: Counting, tmp_path: Path, lie: dict[str, object]
+) -> None:
     own = Parts(bucket, RUN, 1)
     pack = own.store(b"x" * 50)
     table = {"paths": ["a", "b"], "packs": [0, 0], "gaps": [0, 0], "sizes": [10, 10], "executable": [], "links": {}}
@@ -247,7 +249,7 @@ def test_a_list_of_files_that_lies_restores_nothing(bucket: Counting, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_of_files_that_unfolds_to_too_much_is_refused(
+def test_a_list_of_files_that_expands_too_much_is_refused(
     bucket: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest, "_TABLE_BYTES_MAX", 1000)
@@ -257,9 +259,7 @@ def test_a_list_of_files_that_unfolds_to_too_much_is_refused(
     assert "larger than" in problem
 
 
-def test_what_a_run_that_is_over_left_behind_is_collected_and_no_pack_that_is_named(
-    bucket: Counting, tmp_path: Path
-) -> None:
+def test_leftovers_of_an_ended_run_are_collected_and_referenced_packs_stay(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved")
     own = Parts(bucket, RUN, 1)
     folder.commit(own, 1)

@@ -71,7 +71,7 @@ def test_ten_of_ten_thousand_simultaneous_guesses_are_admitted() -> None:
     assert (statuses.count(401), statuses.count(429)) == (10, 9_990)
 
 
-def test_a_stranger_locks_no_other_source_out() -> None:
+def test_an_attacker_locks_no_other_source_out() -> None:
     guard = guarded("correct horse")
     guessed(guard, ["wrong"] * 50, ["203.0.113.5"] * 50)
     assert guessed(guard, ["correct horse"] * 2, ["203.0.113.5", "203.0.113.6"]) == [429, 200]

@@ -1,4 +1,4 @@
-"""The trainer's states as plain data: what goes in comes out, what does not fit is named, hostile input is refused."""
+"""States of the trainer as plain data: round trips, errors for unsupported values, and hostile input."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_hostile_streams_are_refused(body: bytes, why: str) -> None:
     assert why in str(refused.value)
 
 
-def test_a_pickle_is_no_state() -> None:
+def test_a_pickle_is_refused() -> None:
     with pytest.raises(Malformed, match="does not start"):
         loaded(b"cos\nsystem\n(S'true'\ntR.", [])
 
@@ -302,7 +302,7 @@ def circle() -> list[Any]:
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_named_with_its_place_and_a_way_out(value: Any, message: str, hint: str) -> None:
+def test_an_unsupported_value_is_named_with_its_path_and_a_hint(value: Any, message: str, hint: str) -> None:
     with pytest.raises(UnsavableState) as refused:
         encode(value)
     assert message in refused.value.message
@@ -334,14 +334,14 @@ def test_large_arrays_are_neither_copied_by_a_save_nor_by_a_restore() -> None:
 
 
 @pytest.mark.parametrize("name", ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"])
-def test_generators_of_numpy_go_on_where_they_were(name: str) -> None:
+def test_numpy_generators_are_restored(name: str) -> None:
     for make in (numpy.random.Generator, numpy.random.RandomState):
         generator = make(getattr(numpy.random, name)(3))
         generator.normal(size=3)
         assert list(back(generator).normal(size=5)) == list(generator.normal(size=5))
 
 
-def test_generators_of_python_go_on_where_they_were() -> None:
+def test_python_generators_are_restored() -> None:
     generator = random.Random(3)
     generator.gauss(0, 1)
     assert back(generator).gauss(0, 1) == generator.gauss(0, 1)

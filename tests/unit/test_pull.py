@@ -1,4 +1,4 @@
-"""Results of several attempts become one folder: the later attempt wins, whatever the earlier one made of a name."""
+"""Merging outputs of several attempts: the later attempt wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of stories: used when they fit their story, and never believed beyond what the story confirms."""
+"""Snapshots of stories are used only if the story confirms them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def long_story(bucket: Bucket, run: str = "r", *, saves: int = 100) -> Story:
     return story
 
 
-def test_a_long_story_is_read_with_few_events_and_tells_the_same(bucket: Counting) -> None:
+def test_a_long_story_is_read_with_few_events_and_the_same_result(bucket: Counting) -> None:
     written = long_story(bucket).state
     bucket.fetched.clear()
     reader = Story(bucket, "r")
@@ -69,7 +69,7 @@ def test_events_after_the_snapshot_are_read(bucket: Counting) -> None:
     assert not Story(bucket, "r").append(ev.Saved(attempt=1, checkpoint="late"), nonce="late")
 
 
-def test_a_writer_recognises_its_own_event_that_a_snapshot_stands_for(bucket: Counting) -> None:
+def test_a_writer_recognizes_its_own_event_in_a_snapshot(bucket: Counting) -> None:
     length = long_story(bucket).length
     assert Story(bucket, "r").append(ev.Saved(attempt=1, checkpoint="c5", step=5), nonce="s5")
     assert Story(bucket, "r").refresh().length == length
@@ -96,9 +96,7 @@ def ahead(found: Snapshot) -> Snapshot:
 
 
 @pytest.mark.parametrize("change", [forged_state, ahead])
-def test_a_snapshot_that_does_not_fit_its_story_is_not_used(
-    bucket: Counting, change: Callable[[Snapshot], Snapshot]
-) -> None:
+def test_a_snapshot_of_another_story_is_not_used(bucket: Counting, change: Callable[[Snapshot], Snapshot]) -> None:
     written = long_story(bucket).state
     rewritten(bucket, change)
     assert Story(bucket, "r").refresh() == written
@@ -117,7 +115,7 @@ def test_a_snapshot_that_does_not_fit_its_story_is_not_used(
     ],
     ids=["empty", "cut", "noise", "deep", "changed", "hollow"],
 )
-def test_a_damaged_snapshot_is_as_none(bucket: Counting, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_snapshot_is_ignored(bucket: Counting, damage: Callable[[bytes], bytes]) -> None:
     written = long_story(bucket).state
     body = bucket.get(snapshot_key("r"))
     assert damage(body) != body
@@ -133,7 +131,7 @@ def test_a_snapshot_of_another_fold_is_not_used(bucket: Counting, monkeypatch: p
     assert len(bucket.fetched) == written.length
 
 
-def test_a_snapshot_hides_no_missing_event_at_its_end(bucket: Counting) -> None:
+def test_a_snapshot_does_not_hide_its_missing_last_event(bucket: Counting) -> None:
     length = long_story(bucket).length
     found = read_snapshot(bucket, "r")
     assert found is not None

@@ -1,4 +1,4 @@
-"""The story: legal steps, one winner per number, fencing, lost answers."""
+"""The story: legal events, one winner per number, fencing, lost responses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LosesAnswers(FolderBucket):
             raise StoreUnreachable("the answer was lost")
 
 
-def test_a_writer_whose_answer_was_lost_recognises_its_own_event(tmp_path: Path) -> None:
+def test_a_writer_recognizes_its_own_event_after_a_lost_response(tmp_path: Path) -> None:
     story = Story(LosesAnswers(str(tmp_path)), "r")
     for event, nonce in ((ev.Submitted(), "a"), (placed(1), "b"), (started(1), "c")):
         try:
@@ -115,7 +115,7 @@ def test_a_run_ends_once() -> None:
     assert not legal([*BEGIN, ev.Cancelled(), ev.Released(attempt=1, cost_usd=0)], ev.Released(attempt=1, cost_usd=0))
 
 
-def test_what_has_reached_a_limit_saves_and_begins_nothing() -> None:
+def test_a_run_at_a_limit_saves_and_starts_nothing() -> None:
     limited: list[Event] = [*BEGIN, ev.LimitReached(limit="cost_usd", why="spent", grace_s=20)]
     assert legal(limited, ev.Saved(attempt=1, checkpoint="x"))
     assert legal(limited, ev.Stopped(attempt=1, outcome="stopped"))
@@ -144,12 +144,12 @@ def test_every_attempt_event_has_an_edge() -> None:
     assert set(EDGES) | special == set(Event.__args__)
 
 
-def test_an_illegal_event_is_loud() -> None:
+def test_an_illegal_event_raises_an_error() -> None:
     with pytest.raises(InvalidTransition, match="illegal event at index 2"):
         step(fold([ev.Submitted()]), started(1))
 
 
-def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
+def test_damage_is_reported_with_the_file(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path))
     story = Story(bucket, "r")
     story.append_or_raise(ev.Submitted(), nonce="n")
@@ -191,7 +191,7 @@ def invariants(state: RunState) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events_of, max_size=40))
-def test_whatever_is_tried_the_story_stays_legal(tries: list[Event]) -> None:
+def test_the_story_stays_legal_for_any_events(tries: list[Event]) -> None:
     state = RunState()
     kept: list[Event] = []
     for event in tries:

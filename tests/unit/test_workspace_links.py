@@ -1,4 +1,4 @@
-"""Symbolic links inside a workspace folder: no call lists, reads, writes or deletes what they lead to."""
+"""Symbolic links inside a workspace folder: no call lists, reads, writes or deletes their targets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_garbage_collection_deletes_nothing_that_a_link_leads_to(bucket: FolderB
     assert untouched(outside)
 
 
-def test_pull_copies_nothing_that_a_link_leads_to(bucket: FolderBucket, outside: Path, tmp_path: Path) -> None:
+def test_pull_does_not_follow_links(bucket: FolderBucket, outside: Path, tmp_path: Path) -> None:
     workspace = finished(bucket, "r")
     bucket.put("runs/r/outputs/1/model", b"weights")
     outputs = Path(bucket.root, "runs/r/outputs/1")
@@ -73,7 +73,7 @@ def test_pull_copies_nothing_that_a_link_leads_to(bucket: FolderBucket, outside:
     assert [path.name for path in (tmp_path / "pulled").rglob("*")] == ["model"]
 
 
-def test_the_dashboard_sends_nothing_that_a_link_leads_to(bucket: FolderBucket, outside: Path) -> None:
+def test_the_dashboard_does_not_follow_links(bucket: FolderBucket, outside: Path) -> None:
     files = pytest.importorskip("outlast.ui.files", reason="NiceGUI, which the dashboard needs, is missing")
     workspace = finished(bucket, "r")
     bucket.put("runs/r/outputs/1/model", b"weights")
@@ -113,7 +113,7 @@ def test_for_readers_a_link_does_not_exist_and_the_error_names_it(
 
 
 @pytest.mark.parametrize("key", ["folder/secret", "folder/new", "folder/deep/new", "folder/new/er"])
-def test_a_writer_refuses_to_pass_through_a_link(bucket: FolderBucket, outside: Path, tmp_path: Path, key: str) -> None:
+def test_a_writer_does_not_follow_a_link(bucket: FolderBucket, outside: Path, tmp_path: Path, key: str) -> None:
     Path(bucket.root, "folder").symlink_to(outside)
     (tmp_path / "body").write_bytes(b"x")
     writes: list[Callable[[], object]] = [
@@ -133,13 +133,13 @@ def test_a_writer_refuses_to_pass_through_a_link(bucket: FolderBucket, outside: 
     assert os.listdir(Path(bucket.root, ".staging")) == []
 
 
-def test_a_link_in_the_place_of_an_object_is_replaced_and_its_target_stays(bucket: FolderBucket, outside: Path) -> None:
+def test_a_link_at_an_objects_key_is_replaced_and_its_target_stays(bucket: FolderBucket, outside: Path) -> None:
     for name in ("put", "written", "deleted", "created"):
         Path(bucket.root, name).symlink_to(outside / "secret")
     bucket.put("put", b"ours")
     bucket.write("written", b"ours")
     bucket.delete("deleted")
-    # Not `Exists`: a writer that is told so reads the object, finds none, and would try again for ever.
+    # Not `Exists`: a writer would read the object, find none, and try again for ever.
     with pytest.raises(WorkspaceError, match=SAYS) as caught:
         bucket.create("created", b"ours")
     assert not isinstance(caught.value, Exists)
@@ -172,7 +172,7 @@ def test_the_workspace_folder_itself_may_be_a_link_and_be_below_one(tmp_path: Pa
     assert (tmp_path / "disk" / "real" / "runs" / "r" / "story" / "1").read_bytes() == b"x"
 
 
-def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_call_is_not_followed(tmp_path: Path) -> None:
+def test_a_folder_replaced_by_a_link_during_a_call_is_not_followed(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path / "workspace"))
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -212,14 +212,14 @@ def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_call_is_not_followed
     assert [(path.name, path.read_bytes()) for path in outside.iterdir()] == [("object", b"private")]
 
 
-def test_a_pipe_in_the_place_of_an_object_keeps_no_reader_waiting(bucket: FolderBucket, tmp_path: Path) -> None:
+def test_a_pipe_at_an_objects_key_does_not_block_readers(bucket: FolderBucket, tmp_path: Path) -> None:
     os.mkfifo(Path(bucket.root, "pipe"))
     for read in (bucket.get, bucket.head, lambda key: bucket.download(key, str(tmp_path / "copy"))):
         with pytest.raises(Missing):
             read("pipe")
 
 
-def test_a_command_names_the_links_that_it_leaves_out_and_no_terminal_obeys_their_names(tmp_path: Path) -> None:
+def test_omitted_links_are_reported_with_escaped_names(tmp_path: Path) -> None:
     console = Console(tmp_path)
     workspace = tmp_path / "workspace"
     (workspace / "runs").mkdir(parents=True)

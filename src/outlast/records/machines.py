@@ -123,7 +123,7 @@ class MachineRecords(Records[MachineRecord]):
     def write(self, record: MachineRecord) -> MachineRecord:
         """Replace a record. Raises UsageError if the name now belongs to another machine.
 
-        That happens to an owner that was suspended for so long that it counted as dead.
+        That happens to an owner that counted as dead because it was suspended.
         """
         found = self._other(record)
         if found is not None:

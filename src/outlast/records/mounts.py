@@ -1,6 +1,6 @@
 """Mounts of volumes on machines: their form in the metadata, and the script for NFS.
 
-Nothing is written to /etc/fstab: every boot mounts what is not mounted yet.
+Nothing is written to /etc/fstab: every boot mounts the volumes that are not mounted yet.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def problems_of_stored(
         try:
             workspace.bucket.head(code_key(code.sha256))
         except Missing:
-            problems.append(f"its code ({code_key(code.sha256)}) is no longer in the workspace")
+            problems.append(f"its code ({code_key(code.sha256)}) is not in the workspace any more")
     # The code comes from the workspace or from a commit: the folder that it was packed from need not exist.
     stored = msgspec.structs.replace(spec, code=CodeSpec(git=spec.code.git or "stored", ref=spec.code.ref))
     try:

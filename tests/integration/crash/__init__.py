@@ -1,1 +1,1 @@
-"""The same story, dying at point 0, 1, 2 … n."""
+"""Runs with a crash at every point."""

@@ -1,5 +1,4 @@
-"""Every effect has a point before and a point after. The same story is replayed dying at each, and all that is
-promised holds after the restart."""
+"""A run with a crash before and after every effect: all guarantees hold after the restart."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def survive(kind: str, *numbers: int) -> None:
 # A third of them in every run of the tests, all of them in `make soak`.
 @pytest.mark.parametrize("kind", ["submit", "agent"])
 @pytest.mark.parametrize("third", [0, *(pytest.param(third, marks=pytest.mark.soak) for third in (1, 2))])
-def test_survives_a_death_at_every_point(kind: str, third: int) -> None:
+def test_survives_a_crash_at_every_point(kind: str, third: int) -> None:
     labels = points_of(kind)
     assert len(labels) > 10
     for number in range(third, len(labels), 3):
@@ -71,7 +70,7 @@ def test_survives_a_death_at_every_point(kind: str, third: int) -> None:
 
 
 @pytest.mark.parametrize("quarter", range(4))
-def test_survives_a_death_of_the_supervisor_at_every_point(quarter: int) -> None:
+def test_survives_a_crash_of_the_supervisor_at_every_point(quarter: int) -> None:
     labels = points_of("supervisor")
     # Rounds in which nothing happens renew the lease and no more: one in ten of those points stands for the rest.
     telling = [n for n, label in enumerate(labels) if not label.endswith(" put") or n % 10 == 0]
@@ -80,7 +79,7 @@ def test_survives_a_death_of_the_supervisor_at_every_point(quarter: int) -> None
 
 
 @pytest.mark.parametrize("kind", ["submit", "agent", "supervisor"])
-def test_survives_pairs_of_deaths(kind: str) -> None:
+def test_survives_pairs_of_crashes(kind: str) -> None:
     count = len(points_of(kind))
     rng = random.Random(kind)
     for _ in range(60):
@@ -88,7 +87,7 @@ def test_survives_pairs_of_deaths(kind: str) -> None:
         survive(kind, first, first + rng.randrange(1, 30))
 
 
-def test_every_kind_of_step_is_died_in() -> None:
+def test_every_kind_of_step_has_a_crash() -> None:
     world, _ = play(CrashPlan("supervisor", NEVER))
     applied = {type(step).__name__ for step in world.steps_applied}
     harmless = {"Wait", "Move", "ReleaseMember", "Reap"}  # the story's append, and a deletion: died in by the others

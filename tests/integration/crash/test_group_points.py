@@ -1,4 +1,4 @@
-"""Whoever asks for a group dies at every effect, before it and after it, as by power; or sleeps, and wakes too late."""
+"""The submitter of a group crashes before and after every effect, or is suspended for too long."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asker(workspace: Workspace, tmp_path: Path) -> GroupSubmitter:
     return GroupSubmitter(workspace, clouds, environment={"PATH": os.environ["PATH"]})
 
 
-def test_a_group_whose_asker_died_is_whole_or_never_starts_and_lends_its_name_to_nobody(tmp_path: Path) -> None:
+def test_a_group_with_a_crashed_submitter_is_complete_or_never_starts_and_keeps_its_name(tmp_path: Path) -> None:
     def life(workspace: Workspace, point: Point) -> None:
         bucket = Doomed(workspace.bucket, {"create", "put", "upload", "write"}, point)
         asker(Workspace(bucket), tmp_path).submit("evolve", tasks(tmp_path))  # type: ignore[arg-type]
@@ -59,9 +59,7 @@ def test_a_group_whose_asker_died_is_whole_or_never_starts_and_lends_its_name_to
         assert cancel_group(workspace, "evolve-1") == begun, where
 
 
-def test_a_group_of_which_somebody_was_given_up_while_the_others_were_asked_for_does_not_start(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_a_group_does_not_start_if_a_member_ended_during_its_submission(workspace: Workspace, tmp_path: Path) -> None:
     asking = asker(workspace, tmp_path)
     announced: list[str] = []
 
@@ -81,7 +79,7 @@ def test_a_group_of_which_somebody_was_given_up_while_the_others_were_asked_for_
     assert {workspace.story(run).refresh().ending for run in runs} == {"cancelled"}
 
 
-def test_a_group_whose_asking_is_interrupted_is_over_at_once(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_interrupted_submission_cancels_the_group_at_once(workspace: Workspace, tmp_path: Path) -> None:
     asking = asker(workspace, tmp_path)
 
     def point(label: str) -> None:
@@ -97,9 +95,7 @@ def test_a_group_whose_asking_is_interrupted_is_over_at_once(workspace: Workspac
     assert workspace.story("evolve-1-master").refresh().ending == "cancelled"
 
 
-def test_asking_for_a_member_that_is_there_already_takes_nothing_of_what_it_said(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_adding_an_existing_member_keeps_its_seat(workspace: Workspace, tmp_path: Path) -> None:
     asking = asker(workspace, tmp_path)
     asking.submit("evolve", tasks(tmp_path))
     ready = Seat(run="evolve-1-worker-1", task="worker", attempt=1, address="10.1.0.3", ready=True)
@@ -108,9 +104,7 @@ def test_asking_for_a_member_that_is_there_already_takes_nothing_of_what_it_said
     assert ready in asking.groups.seats("evolve-1")
 
 
-def test_cancelling_a_group_cancels_a_run_that_drew_its_name_at_the_same_moment(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_cancelling_a_group_cancels_a_run_that_took_its_name_concurrently(workspace: Workspace, tmp_path: Path) -> None:
     asking = asker(workspace, tmp_path)
     master = next(task for task in tasks(tmp_path) if task.name == "master")
     asking.groups.reserve("evolve", who="eve", tasks=("master",))

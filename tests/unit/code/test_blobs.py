@@ -1,4 +1,4 @@
-"""Blobs: one name a content, and no name that lies."""
+"""Blobs: one name per content, and only correct names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_same_content_is_stored_once(bucket: Bucket) -> None:
     assert [entry.key for entry in bucket.list("")] == [blob_key(sha256)]
 
 
-def test_a_blob_of_the_wrong_size_is_mended(bucket: Bucket) -> None:
+def test_a_blob_of_the_wrong_size_is_replaced(bucket: Bucket) -> None:
     sha256 = put_blob(bucket, b"body")
     bucket.put(blob_key(sha256), b"bo")
     assert put_blob(bucket, b"body") == sha256

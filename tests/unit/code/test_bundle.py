@@ -1,4 +1,4 @@
-"""Bundles: the same content gives the same name, nothing secret travels, and what is unpacked is what was packed."""
+"""Bundles: the same content has the same name, secrets are never packed, and unpacking restores the content."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_name_does_not_depend_on_machine_time_or_order(tmp_path: Path) -> No
         os.utime(tmp_path / name / "b.py", (number, number))
     bundle = pack(str(tmp_path / "one"))
     assert bundle.sha256 == pack(str(tmp_path / "two")).sha256
-    # Known for ever: if it changes, old runs cannot be told to have the same code as new ones.
+    # A fixed value: if it changes, equal code of old and new runs has different names.
     assert bundle.sha256 == "d9fe5bf94bf85cc8aaa4443e0c5599a6770ce375d299ee61e6d16f3f731e9ed2"
 
 
@@ -109,7 +109,7 @@ def test_git_and_our_own_reading_give_the_same_bundle(tmp_path: Path, git: Git) 
     write(root, {"a.py": "1", "b.log": "2", "keep.log": "3", "out/x": "4", "sub/deep.log": "5", "sub/out/y": "6"})
     write(root, {"lib/a.so": "7", "lib/b.c": "8", "lib/c.log": "9"})
     before = pack(str(root))
-    git(root / "lib", "init", "-q")  # a repository of its own: what is around it does not rule it
+    git(root / "lib", "init", "-q")  # a nested repository, which has its own rules
     git(root, "init", "-q")
     with_git = pack(str(root))
     os.rename(root / ".git", tmp_path / "aside")
@@ -136,9 +136,7 @@ def test_outlastignore_and_exclude_hold_for_tracked_files_too(tmp_path: Path, bu
     assert pack(str(root), exclude=["c.*", "!a.ckpt"]).files == 3
 
 
-def test_a_folder_that_its_repository_ignores_is_judged_by_its_own_rules(
-    tmp_path: Path, bucket: Bucket, git: Git
-) -> None:
+def test_an_ignored_folder_uses_only_its_own_rules(tmp_path: Path, bucket: Bucket, git: Git) -> None:
     write(tmp_path / "repo", {".gitignore": "scratch/", "scratch/a.py": "1", "scratch/.gitignore": "*.tmp"})
     write(tmp_path / "repo", {"scratch/b.tmp": "2"})
     assert _names(tmp_path / "repo" / "scratch", bucket, tmp_path) == [".gitignore", "a.py"]
@@ -162,11 +160,11 @@ SECRETS = (
 )
 
 
-def test_secrets_never_travel_and_are_said(tmp_path: Path, bucket: Bucket, git: Git) -> None:
+def test_secrets_are_never_packed_and_are_reported(tmp_path: Path, bucket: Bucket, git: Git) -> None:
     root = write(tmp_path / "code", dict.fromkeys(SECRETS, "hush"))
     write(root, {"oddly_named.txt": "-----BEGIN OPENSSH PRIVATE KEY-----\nhush", ".env.example": "KEY=", "a.py": ""})
     git(root, "init", "-q")
-    git(root, "add", "-A")  # that somebody committed a secret does not make it less of one
+    git(root, "add", "-A")  # a committed secret is still a secret
     bundle = pack(str(root))
     assert {item.path.rstrip("/").split("/")[0] for item in bundle.left_out} == {path.split("/")[0] for path in SECRETS}
     assert {item.why for item in bundle.left_out} == {"may contain secrets", "is a private key"}
@@ -176,12 +174,12 @@ def test_secrets_never_travel_and_are_said(tmp_path: Path, bucket: Bucket, git: 
 
 def test_leaves_out_environments_caches_and_our_own_state(tmp_path: Path, bucket: Bucket) -> None:
     root = write(tmp_path / "code", {"env/pyvenv.cfg": "", "env/lib/x.py": "", "a/__pycache__/a.pyc": "", "a/b.py": ""})
-    write(root, {".outlast/state": "", ".git/config": "", "venv/notes.md": "a folder that is no environment"})
+    write(root, {".outlast/state": "", ".git/config": "", "venv/notes.md": "looks like an environment"})
     assert _names(root, bucket, tmp_path) == ["a/b.py", "venv/notes.md"]
     assert [(item.path, item.why) for item in pack(str(root)).left_out] == [("env/", "virtual environment")]
 
 
-def test_keeps_links_inside_and_leaves_out_all_others(tmp_path: Path, bucket: Bucket) -> None:
+def test_keeps_inner_links_and_omits_all_others(tmp_path: Path, bucket: Bucket) -> None:
     root = write(tmp_path / "code", {"real/file": "x"})
     (tmp_path / "outside").mkdir()
     links = {"in": "real/file", "real/up": "../real", "dangling": "nowhere", "loop": "loop"}
@@ -194,7 +192,7 @@ def test_keeps_links_inside_and_leaves_out_all_others(tmp_path: Path, bucket: Bu
     assert _contents(str(tmp_path / "target")) == {"real/file": (b"x", False), **links}
 
 
-def test_leaves_out_what_is_no_file(tmp_path: Path, git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaves_out_special_files(tmp_path: Path, git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "code", {"a.py": ""})
     os.mkfifo(root / "pipe")
     monkeypatch.chdir(root)  # the name of a socket may not be long
@@ -205,17 +203,17 @@ def test_leaves_out_what_is_no_file(tmp_path: Path, git: Git, monkeypatch: pytes
             git(root, "init", "-q")
 
 
-def test_too_large_says_how_much_and_which(tmp_path: Path) -> None:
+def test_a_too_large_bundle_lists_size_and_largest_files(tmp_path: Path) -> None:
     root = write(tmp_path / "code", {f"file{number:02d}": "x" * number * 1000 for number in range(20)})
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as raised:
         pack(str(root), bytes_max=100_000)
-    assert "0.2 MB of code, at most 0.1 MB" in told.value.message
-    assert [f"file{number:02d}" in told.value.message for number in range(20)] == [False] * 10 + [True] * 10
-    assert ".outlastignore" in told.value.hint
-    assert "[data]" in told.value.hint
+    assert "0.2 MB of code, at most 0.1 MB" in raised.value.message
+    assert [f"file{number:02d}" in raised.value.message for number in range(20)] == [False] * 10 + [True] * 10
+    assert ".outlastignore" in raised.value.hint
+    assert "[data]" in raised.value.hint
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no-such-folder` does not exist"):
         pack(str(tmp_path / "no-such-folder"))
     (tmp_path / "file").write_text("")
@@ -243,7 +241,7 @@ def test_names_that_are_not_utf8(tmp_path: Path, bucket: Bucket, git: Git) -> No
 
 def test_an_unreadable_file_is_named() -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs to be root, to become somebody who may not read")
+        pytest.skip("needs root, to drop the permission to read")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         write(Path(folder), {"a.py": "1", "b/hidden.py": "2"})
@@ -280,7 +278,7 @@ def test_files_that_change_and_vanish_while_they_are_packed(tmp_path: Path, buck
         disturber.join()
 
 
-def test_storing_twice_keeps_the_first(tmp_path: Path, bucket: Bucket) -> None:
+def test_a_repeated_store_keeps_the_first_object(tmp_path: Path, bucket: Bucket) -> None:
     bundle = pack(str(write(tmp_path / "code", {"a.py": "1"})))
     record = store(bucket, bundle)
     time = bucket.head(code_key(bundle.sha256)).modified_at
@@ -289,7 +287,7 @@ def test_storing_twice_keeps_the_first(tmp_path: Path, bucket: Bucket) -> None:
     assert record == CodeRecord(kind="bundle", sha256=bundle.sha256, bytes=1, files=1)
 
 
-def test_unpacks_whole_or_not_at_all(tmp_path: Path, bucket: Bucket) -> None:
+def test_unpacks_completely_or_not_at_all(tmp_path: Path, bucket: Bucket) -> None:
     bundle = pack(str(write(tmp_path / "code", {"a.py": "1" * 100_000, "b.py": "2"})))
     target = tmp_path / "target"
     with pytest.raises(Missing):
@@ -339,7 +337,9 @@ def _crafted(bucket: Bucket, *members: tuple[str, str, bytes]) -> str:
         [("file", "", tarfile.REGTYPE), ("file/below", "", tarfile.REGTYPE)],
     ],
 )
-def test_refuses_bundles_made_to_escape(tmp_path: Path, bucket: Bucket, members: list[tuple[str, str, bytes]]) -> None:
+def test_refuses_bundles_with_paths_outside(
+    tmp_path: Path, bucket: Bucket, members: list[tuple[str, str, bytes]]
+) -> None:
     sha256 = _crafted(bucket, *members)
     with pytest.raises(WorkspaceError):
         unpack(bucket, sha256, str(tmp_path / "deep" / "target"))

@@ -85,7 +85,7 @@ def test_one_object_of_a_store(machine: Machine, store: Bucket) -> None:
     assert machine.files() == {"data/train.csv": b"rows"}
 
 
-def test_many_files_come_at_once_and_the_progress_is_said(machine: Machine, store: Bucket) -> None:
+def test_many_files_are_fetched_in_parallel_with_progress(machine: Machine, store: Bucket) -> None:
     for number in range(300):
         store.put(f"{number % 7}/{number}", b"%d" % number * 100)
     machine.fetch({"data": "gs://b/census"})
@@ -110,7 +110,7 @@ def test_a_second_attempt_fetches_only_what_changed(machine: Machine, tmp_path: 
     assert len(kept) == 2
 
 
-def test_a_trainer_that_writes_into_its_data_spoils_no_other_attempt(machine: Machine, tmp_path: Path) -> None:
+def test_a_trainer_that_changes_its_data_does_not_affect_other_attempts(machine: Machine, tmp_path: Path) -> None:
     source = write(tmp_path / "source", {"a": "good", "b": "good"})
     sources = {"data": str(source)}
     machine.fetch(sources)
@@ -125,7 +125,7 @@ def test_a_trainer_that_writes_into_its_data_spoils_no_other_attempt(machine: Ma
     assert (source / "a").read_text() == "good"
 
 
-def test_what_was_fetched_before_a_kill_is_not_fetched_again(machine: Machine, store: Bucket) -> None:
+def test_files_fetched_before_a_kill_are_not_fetched_again(machine: Machine, store: Bucket) -> None:
     for number in range(50):
         store.put(f"{number:02d}", b"x" * 100)
 
@@ -151,7 +151,7 @@ def test_what_was_fetched_before_a_kill_is_not_fetched_again(machine: Machine, s
 
 
 @pytest.mark.parametrize("place", ["../out", "a/../../out", "/rooted", "..", "", ".", "a//b", "./a"])
-def test_places_outside_of_the_code_are_refused(machine: Machine, tmp_path: Path, place: str) -> None:
+def test_paths_outside_the_code_are_refused(machine: Machine, tmp_path: Path, place: str) -> None:
     source = write(tmp_path / "source", {"a": "1"})
     with pytest.raises(SpecError, match=r"\[data\]"):
         machine.fetch({place: str(source)})
@@ -159,7 +159,7 @@ def test_places_outside_of_the_code_are_refused(machine: Machine, tmp_path: Path
     assert machine.files() == {}
 
 
-def test_links_in_the_code_lead_no_data_out_of_it(machine: Machine, tmp_path: Path) -> None:
+def test_data_do_not_follow_links_out_of_the_code(machine: Machine, tmp_path: Path) -> None:
     source = write(tmp_path / "source", {"a/b": "1"})
     outside = write(tmp_path / "outside", {})
     machine.code.mkdir(parents=True)
@@ -175,21 +175,21 @@ def test_links_in_the_code_lead_no_data_out_of_it(machine: Machine, tmp_path: Pa
     assert list(outside.iterdir()) == []
 
 
-def test_data_join_what_the_code_has_there(machine: Machine, tmp_path: Path) -> None:
+def test_data_are_merged_into_folders_of_the_code(machine: Machine, tmp_path: Path) -> None:
     source = write(tmp_path / "source", {"a": "data"})
     write(machine.code, {"data/README": "code", "data/a": "code"})
     machine.fetch({"data": str(source)})
     assert machine.files() == {"data/README": b"code", "data/a": b"data"}
 
 
-def test_sources_that_are_not_there_are_named(machine: Machine, tmp_path: Path) -> None:
+def test_missing_sources_are_named(machine: Machine, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r'\[data\] "x": `gs://b/none` does not exist'):
         machine.fetch({"x": "gs://b/none"})
     with pytest.raises(SpecError, match=r'\[data\] "y": `/no/such/folder` does not exist'):
         machine.fetch({"y": "/no/such/folder"})
 
 
-def test_every_problem_is_told_at_submit_time(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_submission(tmp_path: Path) -> None:
     write(tmp_path, {"there": ""})
     sources = {
         "a": "/no/such",
@@ -208,7 +208,7 @@ def test_every_problem_is_told_at_submit_time(tmp_path: Path) -> None:
     ]
 
 
-def test_a_body_that_is_not_what_was_listed_is_refused(machine: Machine, tmp_path: Path) -> None:
+def test_a_body_that_differs_from_its_listing_is_refused(machine: Machine, tmp_path: Path) -> None:
     class Truncating(FolderBucket):
         """A store whose downloads end early, without an error."""
 
@@ -224,7 +224,7 @@ def test_a_body_that_is_not_what_was_listed_is_refused(machine: Machine, tmp_pat
     assert machine.files() == {}
 
 
-def test_markers_of_folders_are_no_files(machine: Machine, store: Bucket) -> None:
+def test_folder_markers_are_not_files(machine: Machine, store: Bucket) -> None:
     store.put("train", b"")
     store.put("train/a", b"1")
     machine.fetch({"data": "gs://b/census"})

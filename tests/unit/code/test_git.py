@@ -1,4 +1,4 @@
-"""Code and git: what is recorded of a folder, and code fetched from a URL at one commit."""
+"""Code and git: the recorded state of a folder, and code fetched from a URL at one commit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_untracked_file_makes_it_dirty(tmp_path: Path, remote: Path) -> None:
     assert pack(str(remote)).dirty
 
 
-def test_the_diff_holds_no_secrets_whatever_became_of_them(tmp_path: Path, git: Git) -> None:
+def test_the_diff_never_contains_secrets(tmp_path: Path, git: Git) -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nhush\n"
     files = [".env", "gone.pem", "moved.key", "deep/.aws/config", "notes.txt", "was_key.txt", "big.csv", "a.py"]
     root = write(tmp_path / "code", {**dict.fromkeys(files, "hush\n"), "was_key.txt": key, ".outlastignore": "*.csv"})
@@ -93,14 +93,14 @@ def test_the_diff_of_a_part_of_a_repository_is_of_that_part(tmp_path: Path, git:
     assert "b.py" not in bundle.diff
 
 
-def test_a_huge_diff_is_cut(tmp_path: Path, remote: Path) -> None:
+def test_a_huge_diff_is_truncated(tmp_path: Path, remote: Path) -> None:
     write(remote, {"a.py": "x = 1\n" * 400_000})
     diff = pack(str(remote)).diff
     assert diff.endswith("... truncated at 1048576 bytes\n")
     assert len(diff) < 1_100_000
 
 
-def test_a_repository_that_a_hook_has_set_is_not_asked(
+def test_the_repository_of_a_git_hook_is_ignored(
     tmp_path: Path, remote: Path, git: Git, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write(tmp_path / "code", {"mine.py": ""})
@@ -118,7 +118,7 @@ def test_resolves_what_git_resolves(remote: Path, git: Git, ref: str, tmp_path: 
     assert (tmp_path / "target" / "a.py").read_text() == git(remote, "show", f"{commit}:a.py")
 
 
-def test_what_cannot_be_told_from_here_is_left_to_the_machine(remote: Path, git: Git, tmp_path: Path) -> None:
+def test_unresolvable_refs_are_left_to_the_machine(remote: Path, git: Git, tmp_path: Path) -> None:
     commit = git(remote, "rev-parse", "v1^{commit}")
     assert resolve("/no/such/place", commit) == commit
     assert resolve("/no/such/place", "main") == ""
@@ -152,7 +152,7 @@ def test_falls_back_to_everything_when_the_server_refuses_a_commit(remote: Path,
     assert not (tmp_path / "target" / ".git" / "shallow").exists()
 
 
-def test_brings_submodules(remote: Path, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetches_submodules(remote: Path, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.file.allow")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "always")
@@ -167,19 +167,19 @@ def test_brings_submodules(remote: Path, git: Git, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("ref", ["nope", "deadbeef", "0" * 40])
-def test_a_ref_that_is_not_there_is_named(remote: Path, tmp_path: Path, ref: str) -> None:
+def test_a_missing_ref_is_named(remote: Path, tmp_path: Path, ref: str) -> None:
     with pytest.raises(SpecError, match=f"ref = '{ref}'"):
         fetch_git(str(remote), ref, "", str(tmp_path / "target"))
     assert not (tmp_path / "target").exists()
 
 
-def test_a_repository_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_repository_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no such repository"):
         fetch_git(str(tmp_path / "nowhere"), "main", "", str(tmp_path / "target"))
     assert not (tmp_path / "target").exists()
 
 
-def test_a_machine_without_git_says_so(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_reports_it(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OutlastError, match="the machine has no `git`"):
         fetch_git(str(remote), "main", "", str(tmp_path / "target"))
@@ -188,7 +188,7 @@ def test_a_machine_without_git_says_so(remote: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("url", "ref"), [("--upload-pack=touch x", "main"), ("", "main"), ("/x", "--output=x")])
-def test_nothing_is_taken_for_an_option(tmp_path: Path, url: str, ref: str) -> None:
+def test_urls_and_refs_are_never_parsed_as_options(tmp_path: Path, url: str, ref: str) -> None:
     with pytest.raises(SpecError):
         fetch_git(url, ref, "", str(tmp_path / "target"))
     with pytest.raises(SpecError):
@@ -218,13 +218,13 @@ def test_no_credentials_in_the_record() -> None:
 
 
 def test_no_credentials_in_the_error_of_a_fetch(tmp_path: Path) -> None:
-    # Port 9 of this computer: nobody listens, and nothing leaves the computer.
-    with pytest.raises(OutlastError) as told:
+    # Port 9 of this computer: no process listens, and no packet leaves the computer.
+    with pytest.raises(OutlastError) as raised:
         fetch_git("http://someone:h%75sh@127.0.0.1:9/hush.git", "main", "", str(tmp_path / "target"))
-    seen = f"{told.value!r} {told.value.message} {told.value.hint} {told.value.__cause__!r}"
+    seen = f"{raised.value!r} {raised.value.message} {raised.value.hint} {raised.value.__cause__!r}"
     assert "h%75sh" not in seen
     assert "someone" not in seen
-    assert told.value.__suppress_context__
+    assert raised.value.__suppress_context__
 
 
 def test_fetches_every_kind_and_starts_clean(tmp_path: Path, bucket: Bucket, remote: Path) -> None:

@@ -41,7 +41,7 @@ def test_takes_the_cheapest_spot_while_there_is_time() -> None:
     assert (step.offer.zone, step.offer.spot) == ("here-a", True)
 
 
-def test_waits_without_spot_while_there_is_time_to_spare_and_says_so_once() -> None:
+def test_waits_without_spot_while_there_is_time_to_spare_with_one_event() -> None:
     (step,) = plan(world(run(*NO_SPOT, deadline_s=3 * HOUR)))
     assert isinstance(step, Wait)
     assert step.why == WAITS
@@ -65,11 +65,11 @@ def on_spot(saved_at: float = 990.0) -> list[Event]:
     return [placed(1), ev.Started(attempt=1, at=902.0), ev.Saved(attempt=1, checkpoint="c1", step=1, at=saved_at)]
 
 
-def test_stays_on_spot_while_its_loss_could_be_made_good() -> None:
+def test_stays_on_spot_while_its_loss_cannot_miss_the_deadline() -> None:
     assert plan(world(run(*on_spot(), deadline_s=HOUR + 120), machines=[machine(1)])) == ()
 
 
-def test_leaves_spot_for_on_demand_when_its_loss_could_not_be_made_good() -> None:
+def test_leaves_spot_when_its_loss_could_miss_the_deadline() -> None:
     (step,) = plan(world(run(*on_spot(), deadline_s=HOUR + 15), machines=[machine(1)]))
     assert isinstance(step, Move)
     assert step.attempt == 1
@@ -81,7 +81,7 @@ def test_work_that_was_not_saved_counts_as_lost_with_the_machine() -> None:
     assert isinstance(step, Move)
 
 
-def test_who_moves_is_followed_by_a_successor_at_once() -> None:
+def test_a_moving_run_gets_a_successor_at_once() -> None:
     moved = ev.Noticed(attempt=1, why="moves to on demand, to be in time", grace_s=20.0, moves=True, at=NOW)
     (step,) = plan(world(run(*on_spot(), moved, deadline_s=HOUR + 15), machines=[machine(1)]))
     assert isinstance(step, PlaceAttempt)
@@ -96,14 +96,14 @@ def on_demand(started_at: float, attempt: int = 1) -> list[Event]:
     ]
 
 
-def test_leaves_on_demand_for_spot_that_pays_but_not_as_soon_as_it_has_come() -> None:
+def test_leaves_on_demand_for_spot_that_pays_but_not_at_once() -> None:
     (step,) = plan(world(run(*on_demand(895.0), deadline_s=3 * HOUR), machines=[machine(1)]))
     assert isinstance(step, Move)
     assert "spot in here-a" in step.why
     assert plan(world(run(*on_demand(999.0), deadline_s=3 * HOUR), machines=[machine(1)])) == ()
 
 
-def test_does_not_leave_on_demand_for_a_place_that_had_no_machine_lately() -> None:
+def test_does_not_leave_on_demand_for_a_zone_that_recently_had_no_capacity() -> None:
     one = view(
         *refused(1, "here-a"),
         *on_demand(895.0, attempt=2),
@@ -120,15 +120,15 @@ def test_does_not_move_when_it_is_nearly_done() -> None:
     assert plan(world(run(*on_spot(), deadline_s=150.0, work_s=99.0), machines=[machine(1)])) == ()
 
 
-def test_starts_are_measured_and_the_worst_is_what_the_deadline_is_guarded_with() -> None:
+def test_the_longest_measured_start_guards_the_deadline() -> None:
     lost: list[Event] = [ev.Stopped(attempt=1, outcome="preempted", at=950.0)]
     again: list[Event] = [placed(2, at=951.0), ev.Started(attempt=2, at=991.0)]
     seen = run(*on_spot(saved_at=940.0), *lost, *again, deadline_s=3 * HOUR)
-    told = policy_view(world(seen), seen)
-    assert told is not None
-    assert told.on_demand.start_s == 40.0
-    assert told.spots[0].start_s == pytest.approx(21.0)
-    assert told.held == "here-a"
+    policy = policy_view(world(seen), seen)
+    assert policy is not None
+    assert policy.on_demand.start_s == 40.0
+    assert policy.spots[0].start_s == pytest.approx(21.0)
+    assert policy.held == "here-a"
 
 
 def test_only_saved_work_survives_a_loss() -> None:
@@ -137,7 +137,7 @@ def test_only_saved_work_survives_a_loss() -> None:
     assert done_s(run(*on_spot(saved_at=940.0), deadline_s=HOUR).state, NOW) == (98.0, 60.0)
 
 
-def test_a_deadline_may_be_a_moment() -> None:
+def test_a_deadline_may_be_a_date() -> None:
     moment = msgspec.structs.replace(due(HOUR).limits, deadline_s=0.0, deadline_at=NOW + HOUR + 200)
     seen = view(*NO_SPOT, spec=msgspec.structs.replace(due(HOUR), limits=moment))
     (step,) = plan(world(seen))
@@ -145,24 +145,24 @@ def test_a_deadline_may_be_a_moment() -> None:
     assert not step.offer.spot
 
 
-def test_steps_of_checkpoints_tell_how_much_is_left_better_than_what_was_thought() -> None:
+def test_measured_steps_take_precedence_over_the_estimate_of_work() -> None:
     saved = [ev.Saved(attempt=1, checkpoint=f"c{step}", step=step, at=910.0 + step) for step in (10, 30, 50)]
     state = view(placed(1), ev.Started(attempt=1, at=902.0), *saved).state
-    told = spec(limits={"deadline": HOUR, "work": 5 * HOUR, "steps": 250}, checkpoint={"path": "c"})
+    given = spec(limits={"deadline": HOUR, "work": 5 * HOUR, "steps": 250}, checkpoint={"path": "c"})
     # 200 steps at one a second, and the 40 s since the last checkpoint are done.
-    assert work_left_s(told, state, NOW) == pytest.approx(160.0)
+    assert work_left_s(given, state, NOW) == pytest.approx(160.0)
 
 
-def test_without_work_the_first_steps_are_waited_for() -> None:
-    told = spec(limits={"deadline": HOUR, "steps": 250}, checkpoint={"path": "c"})
-    assert work_left_s(told, view().state, NOW) is None
-    (step,) = plan(world(view(spec=told)))
+def test_without_work_the_policy_waits_for_the_first_steps() -> None:
+    given = spec(limits={"deadline": HOUR, "steps": 250}, checkpoint={"path": "c"})
+    assert work_left_s(given, view().state, NOW) is None
+    (step,) = plan(world(view(spec=given)))
     assert isinstance(step, PlaceAttempt)
     assert step.offer.spot
 
 
-def test_without_a_deadline_the_cheapest_progress_is_taken_not_the_cheapest_hour() -> None:
-    """Machines of `here-a` take long to start and die young: what is dearer by the hour is cheaper in the end."""
+def test_without_a_deadline_the_cheapest_progress_is_chosen_not_the_cheapest_hour() -> None:
+    """Machines of `here-a` take long to start and die early: a higher price per hour is cheaper in the end."""
     deaths: list[Event] = []
     for number in range(1, 6):
         at = 890.0 - 5000.0 * (6 - number)
@@ -191,7 +191,7 @@ def test_does_not_go_back_to_spot_if_it_would_have_as_much_to_lose_as_before() -
     assert any(isinstance(step, Move) for step in plan(world(roomy, machines=[machine(2)])))
 
 
-def test_what_it_costs_to_carry_the_data_to_another_cloud_is_told_to_the_policy() -> None:
+def test_the_policy_includes_the_cost_of_moving_data_between_clouds() -> None:
     saved = (
         placed(1),
         ev.Started(attempt=1, at=905.0),
@@ -202,6 +202,6 @@ def test_what_it_costs_to_carry_the_data_to_another_cloud_is_told_to_the_policy(
         run(*saved, ev.Lost(attempt=1, why="gone", at=950.0), deadline_s=9 * HOUR), spot_offers=(at_amazon,)
     )
     for url, usd in [("gs://bucket/ws", 6.0), ("s3://bucket/ws", 0.0), ("/a/folder", 0.0)]:
-        told = policy_view(world(seen, workspace_url=url), seen)
-        assert told is not None
-        assert told.spots[0].move_usd == pytest.approx(usd)
+        policy = policy_view(world(seen, workspace_url=url), seen)
+        assert policy is not None
+        assert policy.spots[0].move_usd == pytest.approx(usd)

@@ -1,4 +1,4 @@
-"""Limits of a run, a user and a workspace: what is said before, what is done at them, what it may cost to notice."""
+"""Limits of a run, a user and a workspace: warnings, stops, and the reserve."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def of(who: str, seen: RunView) -> RunView:
     return msgspec.structs.replace(seen, state=msgspec.structs.replace(seen.state, who=who))
 
 
-def test_the_cloud_tells_what_a_running_machine_has_cost_not_our_clock() -> None:
+def test_the_cost_of_a_running_machine_comes_from_its_cloud() -> None:
     seen = world(view(*STARTED), machines=[machine(1)])
     assert spent_usd(seen, seen.runs[0]) == pytest.approx(SPENT)
     away = world(view(*STARTED), unreachable={"local": "no answer"})
     assert spent_usd(away, away.runs[0]) == pytest.approx(100 / 3600)
 
 
-def test_saving_and_leaving_is_paid_from_the_budget() -> None:
+def test_the_budget_includes_the_time_to_save() -> None:
     enough = {"cost_usd": (SPENT + LEAVING) * 1.01}
     assert plan(world(view(*STARTED, spec=spec(limits=enough)), machines=[machine(1)])) == ()
     (step,) = plan(
@@ -54,7 +54,7 @@ def test_saving_and_leaving_is_paid_from_the_budget() -> None:
     assert step.limit == "cost_usd"
 
 
-def test_a_limit_that_is_near_is_said_once_and_stops_nothing() -> None:
+def test_a_near_limit_is_reported_once_and_stops_nothing() -> None:
     limits = {"deadline": "2m"}  # 110 s have passed
     (step,) = plan(world(view(*STARTED, spec=spec(limits=limits)), machines=[machine(1)]))
     assert isinstance(step, Warn)
@@ -66,7 +66,7 @@ def test_a_limit_that_is_near_is_said_once_and_stops_nothing() -> None:
     assert [type(step) for step in steps] == [Warn, PlaceAttempt]
 
 
-def test_what_works_has_its_grace_and_then_the_run_ends() -> None:
+def test_an_active_attempt_gets_its_grace_and_then_the_run_ends() -> None:
     assert plan(world(view(*LIMITED, limited_s=10.0), machines=[machine(1)])) == ()
     (late,) = plan(world(view(*LIMITED, limited_s=26.0), machines=[machine(1)]))
     assert isinstance(late, Fail)
@@ -85,13 +85,13 @@ def test_a_machine_that_vanishes_while_it_saves_is_lost_and_has_no_successor() -
     assert not any(isinstance(step, PlaceAttempt) for step in steps)
 
 
-def test_who_boots_at_a_limit_has_nothing_to_save() -> None:
+def test_an_attempt_that_boots_at_a_limit_has_nothing_to_save() -> None:
     booting = view(placed(1), ev.LimitReached(limit="deadline", why="late", grace_s=20), limited_s=0.1)
     steps = plan(world(booting, machines=[machine(1)]))
     assert isinstance(steps[0], Fail)
 
 
-def test_a_budget_of_a_user_counts_what_is_over_what_runs_and_machines_by_hand() -> None:
+def test_a_user_budget_counts_ended_runs_live_runs_and_manual_machines() -> None:
     mine = of("ann", view(*STARTED))
     for closed, reached in ((0.5, False), (1.0 - SPENT - LEAVING + 1e-6, True)):
         steps = plan(world(mine, machines=[machine(1)], budgets=(budget("ann", cost_usd=1.0, closed_usd=closed),)))
@@ -109,7 +109,7 @@ def test_a_budget_of_a_user_counts_what_is_over_what_runs_and_machines_by_hand()
     assert [step.limit for step in steps if isinstance(step, StopAtLimit)] == ["user cost_usd"]
 
 
-def test_a_limit_of_one_user_is_no_limit_of_another() -> None:
+def test_a_limit_of_one_user_does_not_apply_to_another() -> None:
     bob = of("bob", view(*STARTED))
     assert plan(world(bob, machines=[machine(1)], budgets=(budget("ann", cost_usd=0.001),))) == ()
     (step,) = plan(world(bob, machines=[machine(1)], budgets=(budget(cost_usd=0.001),)))
@@ -123,7 +123,7 @@ def test_machine_hours_of_a_workspace_are_a_limit_too() -> None:
     assert "2 machine hours" in step.why
 
 
-def test_no_more_machines_than_allowed_are_placed_in_one_round_or_two() -> None:
+def test_no_more_machines_than_allowed_are_placed() -> None:
     waiting = [msgspec.structs.replace(view(), run=f"run-{n}") for n in (1, 2, 3)]
     steps = plan(world(*waiting, budgets=(budget(max_machines=2),)))
     assert [type(step) for step in steps] == [PlaceAttempt, PlaceAttempt, Wait]
@@ -132,13 +132,13 @@ def test_no_more_machines_than_allowed_are_placed_in_one_round_or_two() -> None:
     assert "1 machine at a time" in steps[0].why  # type: ignore[union-attr]
 
 
-def test_a_machine_that_is_taken_away_does_not_keep_its_successor_from_coming() -> None:
+def test_a_noticed_machine_does_not_block_its_successor() -> None:
     noticed = (*STARTED, ev.Noticed(attempt=1, why="preempted", grace_s=30, at=990.0))
     (step,) = plan(world(view(*noticed), machines=[machine(1)], budgets=(budget(max_machines=1),)))
     assert isinstance(step, PlaceAttempt)
 
 
-def test_only_what_was_spent_since_the_period_began_counts() -> None:
+def test_only_spend_since_the_begin_of_the_period_counts() -> None:
     monthly = Budget(limits=Limits(cost_usd=SPENT * 0.8 + LEAVING))
     for since, reached in ((950.0, False), (0.0, True)):
         budgets = (msgspec.structs.replace(monthly, since=since),)
@@ -168,7 +168,7 @@ def hand_machine() -> Machine:
     )
 
 
-def test_a_budget_with_which_nothing_can_be_had_is_told_with_the_cheapest_machine() -> None:
+def test_a_budget_below_one_hour_is_refused_with_the_cheapest_machine() -> None:
     (problem,) = check_cost_limit(
         spec(limits={"cost_usd": 0.99}), [offer("here-b", price=1.1), offer("here-a", price=1.0)]
     )
@@ -178,6 +178,6 @@ def test_a_budget_with_which_nothing_can_be_had_is_told_with_the_cheapest_machin
     assert check_cost_limit(spec(), [offer("here-a", price=0.0)]) == []
 
 
-def test_a_budget_cannot_be_kept_where_a_price_is_not_known() -> None:
+def test_a_budget_without_a_known_price_is_refused() -> None:
     (problem,) = check_cost_limit(spec(limits={"cost_usd": 5}), [offer("here-a", price=0.0), offer("here-b")])
     assert "the price of `small` on local is unknown" in problem

@@ -1,10 +1,10 @@
-"""Rows of world → steps. The whole of deciding, without a cloud, a clock or a disk."""
+"""Rows of world → steps, without a cloud, a clock or a disk."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.plan.worlds import NOW, machine, offer, placed, spec, told, view, world
+from tests.unit.plan.worlds import NOW, described, machine, offer, placed, spec, view, world
 
 from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Machine
 from outlast.records.machines import MachineRecordView
@@ -69,13 +69,13 @@ def test_a_machine_that_is_stopping_is_still_saving() -> None:
     assert not any(isinstance(s, MarkLost) for s in plan(world(view(*NOTICED), machines=[machine(1, "stopping")])))
 
 
-def test_a_machine_that_never_comes_up_is_given_up() -> None:
+def test_a_machine_that_never_starts_is_given_up() -> None:
     (step,) = plan(world(view(placed(1), silent_s=61.0), machines=[machine(1)]))
     assert isinstance(step, MarkLost)
     assert "has not started" in step.why
 
 
-def test_a_machine_that_was_launched_late_gets_its_whole_time_to_come_up() -> None:
+def test_a_machine_that_was_launched_late_gets_its_full_boot_time() -> None:
     """The cloud did not answer for minutes after the attempt was placed."""
     young = msgspec.structs.replace(machine(1), created_at=985.0)
     assert plan(world(view(placed(1), silent_s=200.0), machines=[young])) == ()
@@ -87,13 +87,13 @@ def test_the_successor_of_a_noticed_attempt_is_placed_at_once_and_elsewhere() ->
     assert (step.attempt, step.offer.zone) == (2, "here-b")
 
 
-def test_it_goes_back_to_the_zone_that_preempted_it_if_there_is_no_other() -> None:
+def test_a_run_returns_to_the_zone_that_preempted_it_without_an_alternative() -> None:
     (step,) = plan(world(view(*NOTICED, spot_offers=(offer("here-a"),)), machines=[machine(1)]))
     assert isinstance(step, PlaceAttempt)
     assert step.offer.zone == "here-a"
 
 
-def test_two_attempts_at_a_time_and_never_three() -> None:
+def test_at_most_two_attempts_are_active() -> None:
     events = (*NOTICED, placed(2, "here-b"), ev.Noticed(attempt=2, why="", grace_s=30, at=995.0))
     assert plan(world(view(*events), machines=[machine(1), machine(2)])) == ()
 
@@ -107,7 +107,7 @@ def test_a_preempted_attempt_is_released_and_its_successor_placed() -> None:
     assert release.ran_s == 95.0
 
 
-def test_what_a_stopped_machine_cost_is_told_by_its_clouds_own_clock() -> None:
+def test_the_cost_of_a_stopped_machine_comes_from_its_clouds_clock() -> None:
     stopped = msgspec.structs.replace(machine(1, "stopped"), stopped_at=940.0)
     events = (*STARTED, ev.Lost(attempt=1, why="stopped", at=5000.0))
     release = next(s for s in plan(world(view(*events), machines=[stopped])) if isinstance(s, Release))
@@ -123,7 +123,7 @@ def crash(attempt: int, at: float = 950.0) -> tuple[ev.Event, ...]:
     )
 
 
-def test_crashes_have_a_small_budget_of_their_own() -> None:
+def test_crashes_have_a_separate_small_budget() -> None:
     assert isinstance(plan(world(view(*crash(1), *crash(2))))[0], PlaceAttempt)
     (step,) = plan(world(view(*crash(1), *crash(2), *crash(3))))
     assert isinstance(step, Fail)
@@ -149,14 +149,14 @@ def test_preemptions_are_retried_without_end_while_there_is_progress() -> None:
     assert step.attempt == 41
 
 
-def test_the_brake_stops_preemptions_without_progress() -> None:
+def test_too_many_attempts_without_progress_end_the_run() -> None:
     events = [e for n in range(1, 9) for e in preemption(n, saved=False)]
     (step,) = plan(world(view(*events)))
     assert isinstance(step, Fail)
     assert "no new checkpoint in 8 attempts" in step.why
 
 
-def test_one_whose_command_never_started_is_not_told_to_save_more_often() -> None:
+def test_the_hint_for_a_command_that_never_started_does_not_mention_checkpoints() -> None:
     events = [
         event
         for n in range(1, 9)
@@ -179,20 +179,20 @@ def refused(attempt: int, zone: str, until: float = NOW + 60) -> tuple[ev.Event,
     return placed(attempt, zone), ev.LaunchRefused(attempt=attempt, why=why, until=until, offers=offers, at=999.0)
 
 
-def test_a_stockout_rests_the_offer_and_the_next_zone_is_tried() -> None:
+def test_a_stockout_starts_a_cooldown_and_the_next_zone_is_tried() -> None:
     (step,) = plan(world(view(*refused(1, "here-a"))))
     assert isinstance(step, PlaceAttempt)
     assert step.offer.zone == "here-b"
 
 
-def test_a_stockout_that_one_run_met_saves_the_others_the_try() -> None:
+def test_a_stockout_of_one_run_applies_to_all_runs() -> None:
     other = view(run="run-2", *refused(1, "here-a"))  # noqa: B026
     steps = [s for s in plan(world(view(), other)) if s.run == "run-1"]
     assert isinstance(steps[0], PlaceAttempt)
     assert steps[0].offer.zone == "here-b"
 
 
-def test_when_all_rest_the_run_is_held_and_says_why_once() -> None:
+def test_with_all_offers_in_cooldown_the_run_waits_with_one_event() -> None:
     events = (*refused(1, "here-a"), *refused(2, "here-b"), *refused(3, "there-a", until=NOW + 30))
     (step,) = plan(world(view(*events)))
     assert isinstance(step, Wait)
@@ -201,14 +201,14 @@ def test_when_all_rest_the_run_is_held_and_says_why_once() -> None:
     assert plan(world(view(*events, ev.Waiting(why=step.why, until=step.until)))) == ()
 
 
-def test_when_all_rest_it_goes_on_demand_if_that_is_allowed() -> None:
+def test_with_all_offers_in_cooldown_it_goes_on_demand_if_allowed() -> None:
     events = (*refused(1, "here-a"), *refused(2, "here-b"), *refused(3, "there-a"))
     (step,) = plan(world(view(*events, spec=spec(machine={"fallback": True}))))
     assert isinstance(step, PlaceAttempt)
     assert (step.offer.zone, step.offer.spot) == ("here-a", False)
 
 
-def test_a_stockout_does_not_climb_to_machines_that_nobody_meant() -> None:
+def test_a_stockout_does_not_lead_to_much_more_expensive_machines() -> None:
     big = offer("here-c", price=9.0, type="huge")
     offers = (offer("here-a"), big)
     (step,) = plan(world(view(*refused(1, "here-a"), spot_offers=offers)))
@@ -216,14 +216,14 @@ def test_a_stockout_does_not_climb_to_machines_that_nobody_meant() -> None:
     assert "no machine in 1 zone" in step.why
 
 
-def test_an_offer_is_tried_again_when_it_has_rested() -> None:
+def test_an_offer_is_tried_again_after_its_cooldown() -> None:
     events = (*refused(1, "here-a", until=NOW - 1), *refused(2, "here-b"), *refused(3, "there-a"))
     (step,) = plan(world(view(*events)))
     assert isinstance(step, PlaceAttempt)
     assert step.offer.zone == "here-a"
 
 
-def test_a_quota_rests_the_whole_region() -> None:
+def test_a_quota_error_starts_a_cooldown_for_the_whole_region() -> None:
     over = ev.LaunchRefused(attempt=1, why="quota", until=NOW + 60, offers=("local/here/*/spot",), at=999.0)
     (step,) = plan(world(view(placed(1), over)))
     assert isinstance(step, PlaceAttempt)
@@ -236,19 +236,19 @@ def test_preferred_zones_come_first_whatever_they_cost() -> None:
     assert step.offer.zone == "there-a"
 
 
-def test_what_cannot_be_had_at_all_fails_at_once() -> None:
+def test_an_impossible_request_fails_at_once() -> None:
     (step,) = plan(world(view(impossible="no type `huge`", hint="see the list")))
     assert step == Fail(run="run-1", why="no type `huge`", hint="see the list")
     (step,) = plan(world(view(spot_offers=())))
     assert isinstance(step, Fail)
 
 
-def test_offers_that_could_not_be_read_hold_the_run_and_fail_nothing() -> None:
+def test_unlisted_offers_make_the_run_wait_and_fail_nothing() -> None:
     (step,) = plan(world(view(spot_offers=(), offers_error="timeout")))
     assert isinstance(step, Wait)
 
 
-def test_nothing_is_decided_about_a_cloud_that_cannot_be_seen() -> None:
+def test_nothing_is_decided_about_an_unreachable_cloud() -> None:
     unreachable = {"local": "unreachable"}
     assert plan(world(view(*STARTED), unreachable=unreachable)) == ()
     assert plan(world(view(placed(1)), unreachable=unreachable)) == ()
@@ -264,13 +264,13 @@ def test_a_machine_that_no_story_owns_is_deleted_in_every_status(status: str) ->
     assert step.machine == "gone-1-a1"
 
 
-def test_a_released_attempts_machine_that_lingers_is_deleted_again() -> None:
+def test_the_remaining_machine_of_a_released_attempt_is_deleted_again() -> None:
     events = (*STARTED, ev.Cancelled(at=950.0), ev.Released(attempt=1, cost_usd=1, at=951.0))
     steps = plan(world(view(*events), machines=[machine(1)]))
     assert any(isinstance(s, Reap) for s in steps)
 
 
-def test_machines_of_other_workspaces_and_of_nobody_are_not_ours_to_delete() -> None:
+def test_machines_of_other_workspaces_and_without_labels_are_left_alone() -> None:
     foreign = machine(1, run="x")
     foreign = msgspec.structs.replace(foreign, labels={**foreign.labels, "outlast-workspace": "other"})
     bare = msgspec.structs.replace(machine(2, run="y"), labels={"outlast-workspace": "ws"})
@@ -280,7 +280,7 @@ def test_machines_of_other_workspaces_and_of_nobody_are_not_ours_to_delete() -> 
 @pytest.mark.parametrize(
     "end", [ev.Cancelled(at=960.0), ev.Failed(why="x", at=960.0), ev.Finished(attempt=1, at=960.0)]
 )
-def test_a_run_that_is_over_is_released_and_then_forgotten(end: ev.Event) -> None:
+def test_a_run_that_is_over_is_released_and_then_finalized(end: ev.Event) -> None:
     (step,) = plan(world(view(*STARTED, end), machines=[machine(1)]))
     assert isinstance(step, Release)
     released = ev.Released(attempt=1, cost_usd=0.1, at=961.0)
@@ -292,7 +292,7 @@ def test_a_placed_attempt_of_a_cancelled_run_is_released_though_its_machine_was_
     assert isinstance(step, Release)
 
 
-def test_a_kept_machine_stays_until_its_time_is_over() -> None:
+def test_a_machine_kept_for_debugging_stays_until_its_time_is_over() -> None:
     stop = ev.Stopped(attempt=1, outcome="crashed", at=NOW - 10, keep_s=60)
     events = (*STARTED, stop, ev.Failed(why="x", at=NOW - 9))
     assert plan(world(view(*events), machines=[machine(1)])) == ()
@@ -319,7 +319,7 @@ def test_the_plan_of_a_busy_workspace_reads_like_this() -> None:
         view(*NOTICED, run="c-1"),
         machines=[machine(1, "stopped", why="preempted"), machine(7, run="z-9")],
     )
-    assert told(plan(busy)) == [
+    assert described(plan(busy)) == [
         "place attempt 1 of a-1 on small in here-a (spot)",
         "give up attempt 1 of b-1: its machine is stopped: preempted",
         "give up attempt 1 of c-1: its machine is stopped: preempted",
@@ -355,7 +355,7 @@ def by_hand(label: str = "id1") -> Machine:
         (None, "it has no record"),
     ],
 )
-def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(
+def test_a_machine_without_a_run_is_reaped_only_without_a_valid_record(
     record: MachineRecordView | None, why: str
 ) -> None:
     seen = msgspec.structs.replace(world(machines=[by_hand()]), machine_records={"box": record})
@@ -373,7 +373,7 @@ def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(
         (1000.0, True, "", [view()], False),
     ],
 )
-def test_a_machine_that_supervises_until_the_last_runs_end_is_reaped_when_nothing_runs(
+def test_a_supervisor_machine_with_until_idle_is_reaped_when_no_run_is_alive(
     age_s: float, until_idle: bool, supervisor_vm: str, runs: list[RunView], gone: bool
 ) -> None:
     box = msgspec.structs.replace(by_hand(), created_at=50.0, seen_at=50.0 + age_s)
@@ -384,5 +384,5 @@ def test_a_machine_that_supervises_until_the_last_runs_end_is_reaped_when_nothin
     assert any(isinstance(step, Reap) for step in plan(seen)) is gone
 
 
-def test_a_machine_made_by_hand_whose_record_cannot_be_read_is_left_alone() -> None:
+def test_a_machine_with_an_unreadable_record_is_left_alone() -> None:
     assert plan(world(machines=[by_hand()])) == ()

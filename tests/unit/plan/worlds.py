@@ -1,4 +1,4 @@
-"""Short ways to say a world."""
+"""Builders of worlds for tests."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def machine(
 
 
 def view(*events: Event, run: str = "run-1", silent_s: float = 0.0, **fields: Any) -> RunView:
-    told: list[Event] = [ev.Submitted(at=890.0), *events]
+    story: list[Event] = [ev.Submitted(at=890.0), *events]
     return RunView(
         run=run,
         spec=fields.pop("spec", spec()),
-        state=fold(told),
+        state=fold(story),
         silent_s=silent_s,
         spot_offers=fields.pop("spot_offers", OFFERS),
         on_demand_offers=fields.pop("on_demand_offers", ON_DEMAND),
@@ -100,5 +100,5 @@ def world(*views: RunView, machines: list[Machine] | None = None, **fields: Any)
     )
 
 
-def told(steps: tuple[Step, ...]) -> list[str]:
+def described(steps: tuple[Step, ...]) -> list[str]:
     return [describe(step) for step in steps]

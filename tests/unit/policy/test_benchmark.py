@@ -27,15 +27,15 @@ def run(*argv: str) -> dict[str, list[dict[str, Any]]]:
         [sys.executable, str(BENCHMARK), "--json", *argv], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    told: dict[str, list[dict[str, Any]]] = json.loads(answer.stdout)
-    return told
+    rows: dict[str, list[dict[str, Any]]] = json.loads(answer.stdout)
+    return rows
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside this repository")
-def test_gives_the_public_figures_and_ours_reaches_its_goals() -> None:
-    told = run("--set", "first", "--set", "second", "--no-foresight")
-    first, second = ({row["policy"]: row for row in told[name]} for name in ("first", "second"))
+def test_reproduces_the_public_figures_and_reaches_our_goals() -> None:
+    rows = run("--set", "first", "--set", "second", "--no-foresight")
+    first, second = ({row["policy"]: row for row in rows[name]} for name in ("first", "second"))
     assert (first["greedy"]["average_usd"], first["Uniform Progress"]["average_usd"]) == (119.0345, 101.6827)
     assert (second["greedy"]["average_usd"], second["Uniform Progress"]["average_usd"]) == (96.5154, 92.0643)
     assert first["outlast"]["score"] >= 51.7
@@ -43,7 +43,7 @@ def test_gives_the_public_figures_and_ours_reaches_its_goals() -> None:
     assert first["outlast"]["late"] == second["outlast"]["late"] == 0
 
 
-def test_plays_other_traces_deadlines_and_starts(tmp_path: Path) -> None:
+def test_replays_other_traces_deadlines_and_starts(tmp_path: Path) -> None:
     dice = random.Random(7)
     for name in ("east_x_1", "west_x_1"):
         windows = {str(number): "".join(dice.choice("0001") for _ in range(60)) for number in range(4)}
@@ -58,7 +58,7 @@ def test_plays_other_traces_deadlines_and_starts(tmp_path: Path) -> None:
     assert together["outlast"]["average_usd"] < alone["outlast"]["average_usd"]
 
 
-def test_says_what_is_wrong_with_a_folder_of_traces(tmp_path: Path) -> None:
+def test_problems_of_a_folder_of_traces_are_reported(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, str(BENCHMARK), "--traces", str(tmp_path)], capture_output=True, text=True, check=False
     )
@@ -77,7 +77,7 @@ def grid() -> ModuleType:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_foresight_on_a_grid_is_that_of_the_reference(seed: int) -> None:
+def test_the_grid_oracle_agrees_with_the_reference(seed: int) -> None:
     pytest.importorskip("numpy")
     dice = random.Random(seed)
     start_s = dice.choice([0, 72, 180, 600, 1440])

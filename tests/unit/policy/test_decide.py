@@ -1,4 +1,4 @@
-"""Single decisions, each by the reason that it has; and the sentence that tells it."""
+"""Single decisions with their reasons and sentences."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ JOB = PolicyView(
 
 def chosen(view: PolicyView) -> str:
     choice = decide(view)
-    told = explain(view)
-    assert told.choice == choice
-    assert sum(option.chosen for option in told.options) == 1
-    assert told.sentence
+    explanation = explain(view)
+    assert explanation.choice == choice
+    assert sum(option.chosen for option in explanation.options) == 1
+    assert explanation.sentence
     return choice.place or choice.kind
 
 
-def test_takes_spot_where_it_is() -> None:
+def test_uses_spot_where_it_is_available() -> None:
     assert chosen(JOB) == "here"
 
 
@@ -40,7 +40,7 @@ def test_goes_on_demand_before_the_reserve_is_touched() -> None:
     assert chosen(replace(JOB, spots=(DOWN,), time_left_s=10.5 * HOUR)) == "on demand"
 
 
-def test_goes_on_demand_when_a_spot_machine_that_is_lost_could_not_be_made_good() -> None:
+def test_goes_on_demand_when_the_loss_of_a_spot_machine_could_miss_the_deadline() -> None:
     assert chosen(replace(JOB, time_left_s=10 * HOUR + 100.0)) == "on demand"
 
 
@@ -48,25 +48,25 @@ def test_stays_on_spot_with_no_more_slack_than_a_start_on_demand_needs() -> None
     assert chosen(replace(JOB, held="here", time_left_s=10 * HOUR + 60.0)) == "here"
 
 
-def test_leaves_on_demand_for_a_spot_that_will_pay_for_the_move_and_for_no_other() -> None:
+def test_leaves_on_demand_only_for_a_spot_machine_that_pays_for_the_move() -> None:
     old = replace(JOB, held="on demand")
     assert chosen(old) == "here"
     blip = replace(UP, age_s=0.0, ups=500, start_s=600.0)
     assert chosen(replace(old, spots=(blip,))) == "on demand"
 
 
-def test_of_two_spots_takes_the_one_that_has_lived_longer() -> None:
+def test_prefers_the_spot_machine_that_has_lived_longer() -> None:
     young = replace(UP, name="young", age_s=0.0)
     assert chosen(replace(JOB, spots=(young, UP))) == "here"
 
 
-def test_data_that_must_be_carried_there_can_make_the_cheaper_place_the_dearer_one() -> None:
+def test_transfer_costs_can_make_the_cheaper_zone_more_expensive() -> None:
     far = replace(UP, name="far", price=0.9, move_usd=50.0)
     assert chosen(replace(JOB, spots=(far, UP))) == "here"
     assert chosen(replace(JOB, spots=(replace(far, move_usd=0.0), UP))) == "far"
 
 
-def test_does_not_flap_between_places_whose_prices_differ_little() -> None:
+def test_does_not_move_between_zones_with_similar_prices() -> None:
     rival = replace(UP, name="rival", price=0.95, age_s=100 * HOUR)
     assert chosen(replace(JOB, spots=(UP, rival), held="here")) == "here"
     bargain = replace(rival, price=0.1)
@@ -79,7 +79,7 @@ def test_unsaved_work_counts_as_lost_with_the_machine() -> None:
     assert chosen(replace(tight, unsaved_s=1.5 * HOUR)) == "on demand"
 
 
-def test_spot_that_is_dearer_than_on_demand_is_not_waited_for() -> None:
+def test_does_not_wait_for_spot_above_the_on_demand_price() -> None:
     assert chosen(replace(JOB, spots=(replace(DOWN, price=3.5),))) == "on demand"
 
 
@@ -89,13 +89,13 @@ def test_without_a_deadline_it_waits_for_the_cheapest_progress() -> None:
     assert chosen(free) == "here"
 
 
-def test_without_a_deadline_machines_that_die_before_they_work_are_no_bargain() -> None:
+def test_without_a_deadline_machines_with_short_lives_are_not_chosen() -> None:
     hopeless = replace(UP, up=False, ups=1000, up_s=1000 * 30.0, start_s=600.0)
     assert chosen(replace(JOB, time_left_s=None, spots=(hopeless,))) == "on demand"
 
 
 @pytest.mark.parametrize("left", [-5.0, 0.0, 10.0])
-def test_a_deadline_that_cannot_be_met_is_missed_by_as_little_as_can_be(left: float) -> None:
+def test_an_impossible_deadline_is_missed_by_as_little_as_possible(left: float) -> None:
     late = replace(JOB, time_left_s=left)
     assert chosen(late) == "on demand"
     assert "can no longer be met" in explain(late).sentence

@@ -1,4 +1,4 @@
-"""Whatever capacity does, a job that can be in time at its first look is in time."""
+"""A job that can be in time at its first decision is in time, for any capacity."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_job_that_can_be_in_time_is_in_time_on_every_trace(drawn: tuple[Replay
 
 @settings(max_examples=25, deadline=None)
 @given(jobs(), st.integers(0, 4))
-def test_an_adversary_that_takes_every_spot_machine_back_cannot_make_it_late(
+def test_an_adversary_that_preempts_every_spot_machine_cannot_make_it_late(
     drawn: tuple[ReplayJob, list[ReplayZone], float], mercy: int
 ) -> None:
     job, zones, tick_s = drawn
@@ -83,7 +83,7 @@ def test_nothing_is_cheaper_than_foresight(drawn: tuple[ReplayJob, list[ReplayZo
     assert least_cost_path(job, zones, tick_s=tick_s) <= ours.cost_usd + 1e-6
 
 
-def test_the_answer_is_the_same_however_often_it_is_asked_for() -> None:
+def test_repeated_queries_return_the_same() -> None:
     job = ReplayJob(work_s=48 * 3600, deadline_s=60 * 3600, on_demand=OnDemand(price=3.06, start_s=72))
     zones = [ReplayZone(name="a", ticks="0011010001110" * 40, price=0.97, start_s=72)]
     assert replay(job, zones, decide, tick_s=600) == replay(job, zones, decide, tick_s=600)

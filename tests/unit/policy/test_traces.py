@@ -1,4 +1,4 @@
-"""Recorded capacity that is none is refused, by file, window and reason."""
+"""Invalid traces are refused with file, window and reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_reads_the_traces_that_count_machines(tmp_path: Path) -> None:
     assert read_traces(str(tmp_path / "many.json"), ones="none")[0].windows == {"0": "10001"}
 
 
-def test_our_own_files_stay_a_zone_each_whatever_else_they_tell(tmp_path: Path) -> None:
+def test_each_of_our_trace_files_is_one_zone(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(json.dumps(GOOD | {"generator": "mine", "windows": {"7": "01"}}))
     assert [(trace.name, trace.windows) for trace in read_traces(str(tmp_path))] == [
@@ -42,7 +42,7 @@ def test_our_own_files_stay_a_zone_each_whatever_else_they_tell(tmp_path: Path) 
     ]
 
 
-def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
+def test_a_folder_with_windows_of_one_zone_is_one_trace(tmp_path: Path) -> None:
     """As the can't-be-late benchmark keeps them: a file a window, and a 1 is an outage."""
     place = tmp_path / "us-west-2a_k80_8"
     place.mkdir()
@@ -86,7 +86,7 @@ def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
         ('{"windows": {"0": "01"}}', "above zero"),
     ],
 )
-def test_says_what_is_wrong_with_a_trace(tmp_path: Path, body: str, why: str) -> None:
+def test_problems_of_a_trace_are_reported(tmp_path: Path, body: str, why: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(body)
     with pytest.raises(UsageError, match=r"trace\.json") as raised:
@@ -95,7 +95,7 @@ def test_says_what_is_wrong_with_a_trace(tmp_path: Path, body: str, why: str) ->
     assert raised.value.hint
 
 
-def test_says_that_there_is_no_such_file_or_nothing_in_the_folder(tmp_path: Path) -> None:
+def test_a_missing_file_or_an_empty_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_traces(str(tmp_path / "nothing.json"))
     with pytest.raises(UsageError, match="contains no trace"):

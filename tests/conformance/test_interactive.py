@@ -1,4 +1,4 @@
-"""Every cloud on which people work by hand keeps the protocol of workshops."""
+"""Every interactive cloud passes the conformance suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.clouds.local.ssh import find_sshd
 from outlast.testing.interactive_conformance import InteractiveConformance
 
 
-@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 class TestLocalCloud(InteractiveConformance):
     @pytest.fixture(params=["root", "userns", "pidns", "plain"])
     def cloud(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[InteractiveCloud]:

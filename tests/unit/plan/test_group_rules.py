@@ -1,4 +1,4 @@
-"""Rows of world → steps for runs that have to do with each other."""
+"""Rows of world → steps for groups and exclusive locks."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def worker(*events: Event, siblings: tuple[Sibling, ...] = (), sealed: bool = Tr
 FINISHED = (*STARTED, ev.Finished(attempt=1, at=990.0))
 
 
-def test_a_group_that_is_still_being_asked_for_does_not_start() -> None:
+def test_a_group_does_not_start_during_its_submission() -> None:
     (step,) = plan(world(worker(sealed=False)))
     assert isinstance(step, Wait)
     assert "still being submitted" in step.why
 
 
-def test_a_group_whose_asking_was_cut_short_never_starts() -> None:
+def test_a_group_with_an_interrupted_submission_never_starts() -> None:
     seen = worker(sealed=False)
     (step,) = plan(msgspec.structs.replace(world(seen), now=NOW + INCOMPLETE_S))
     assert isinstance(step, Fail)
@@ -48,7 +48,7 @@ def test_a_group_whose_asking_was_cut_short_never_starts() -> None:
 
 
 @pytest.mark.parametrize("siblings", [(), (sibling(),), (sibling(*STARTED),)])
-def test_who_starts_after_a_task_waits_until_it_is_ready(siblings: tuple[Sibling, ...]) -> None:
+def test_a_run_waits_until_the_task_before_it_is_ready(siblings: tuple[Sibling, ...]) -> None:
     (step,) = plan(world(worker(after=("master",), siblings=siblings)))
     assert isinstance(step, Wait)
     assert step.why == "starts after `master`, which is not ready"
@@ -60,12 +60,12 @@ def test_it_starts_when_one_of_them_is_ready() -> None:
     assert isinstance(step, PlaceAttempt)
 
 
-def test_it_fails_if_what_it_was_to_start_after_failed() -> None:
+def test_a_run_fails_if_the_run_before_it_failed() -> None:
     (step,) = plan(world(worker(after=("master",), siblings=(sibling(ev.Failed(why="broken")),))))
     assert isinstance(step, Fail)
 
 
-def test_it_is_released_when_all_whom_it_serves_are_over() -> None:
+def test_a_server_is_released_when_all_its_clients_are_over() -> None:
     siblings = (sibling(*FINISHED), sibling(*STARTED, task="other"))
     one = worker(*STARTED, until=("master",), siblings=siblings)
     assert plan(world(one, machines=[machine(1)])) == (ReleaseMember(run="run-1", why="evolve-1-master is finished"),)
@@ -73,11 +73,11 @@ def test_it_is_released_when_all_whom_it_serves_are_over() -> None:
     assert plan(world(both, machines=[machine(1)])) == ()
 
 
-def test_it_is_not_released_before_anybody_whom_it_serves_is_known() -> None:
+def test_a_server_is_not_released_before_its_clients_are_known() -> None:
     assert plan(world(worker(*STARTED, until=("master",)), machines=[machine(1)])) == ()
 
 
-def test_those_above_the_least_number_come_last() -> None:
+def test_runs_above_the_minimum_number_start_last() -> None:
     waiting = (sibling(task="worker"), sibling(task="worker", spare=True))
     (step,) = plan(world(worker(spare=True, siblings=waiting)))
     assert isinstance(step, Wait)
@@ -92,19 +92,19 @@ def exclusive(*events: Event, run: str, at: float = 890.0, name: str = "db:genom
     return msgspec.structs.replace(seen, state=msgspec.structs.replace(seen.state, submitted_at=at))
 
 
-def test_of_two_that_want_the_same_the_one_under_way_has_it() -> None:
+def test_an_active_run_holds_the_exclusive_lock() -> None:
     first, second = exclusive(run="a-1", at=890.0), exclusive(placed(1), run="b-1", at=895.0)
     steps = plan(world(first, second, machines=[machine(1)]))
     assert Wait(run="a-1", why="`db:genomes` is held by b-1") in steps
 
 
-def test_of_two_that_wait_the_one_that_was_asked_for_first_goes_first() -> None:
+def test_of_two_waiting_runs_the_one_submitted_first_goes_first() -> None:
     steps = plan(world(exclusive(run="b-1", at=880.0), exclusive(run="a-1", at=890.0)))
     assert [type(s) for s in steps] == [PlaceAttempt, Wait]
     assert steps[1] == Wait(run="a-1", why="`db:genomes` is held by b-1")
 
 
-def test_what_has_another_name_is_another_thing() -> None:
+def test_exclusive_locks_with_other_names_do_not_conflict() -> None:
     steps = plan(world(exclusive(run="a-1"), exclusive(run="b-1", name="db:others")))
     assert [type(s) for s in steps] == [PlaceAttempt, PlaceAttempt]
 
@@ -115,7 +115,7 @@ def test_a_run_that_is_over_has_nothing() -> None:
     assert any(isinstance(s, PlaceAttempt) and s.run == "b-1" for s in steps)
 
 
-def test_who_serves_others_may_be_preempted_without_end() -> None:
+def test_a_run_that_serves_others_may_be_preempted_without_limit() -> None:
     gone = [
         event
         for n in range(1, 13)

@@ -1,4 +1,4 @@
-"""The simulation bites: each planted bug is found within 500 seeds, by an invariant that guards against it."""
+"""The responsible invariant finds each planted bug within 500 seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANDOFF = [
 
 
 @pytest.mark.parametrize("bug", HANDOFF)
-def test_where_notices_are_the_only_fault_a_handoff_that_loses_work_is_seen(bug: str) -> None:
+def test_with_notices_as_the_only_fault_a_lossy_handoff_is_detected(bug: str) -> None:
     worlds = [seed for seed in range(SEEDS) if has_notices_only(seed)]
     problems = (simulate(seed, kind=ALL[bug][0]).problem for seed in worlds)
     assert any(problem.startswith("a_handoff_loses_nothing") for problem in problems)

@@ -1,4 +1,4 @@
-"""The machine that supervises, killed while it makes sure that nothing is left to do."""
+"""A supervisor machine that crashes during its last check for runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.supervisor.supervisor_vm import SupervisorVm
 from outlast.workspace import open_workspace
 
 
-def supervisor_vm_location(name: str) -> Machine:
+def supervisor_machine(name: str) -> Machine:
     return Machine(
         name=name,
         cloud="local",
@@ -33,12 +33,12 @@ def supervisor_vm_location(name: str) -> Machine:
 @pytest.mark.parametrize(
     ("by", "until_idle", "stays"),
     [
-        pytest.param("", True, True, id="by one that died here while it looked a last time"),
-        pytest.param("laptop:7.1", True, False, id="by somebody who called it off from elsewhere"),
-        pytest.param("", False, False, id="though it was to stay until it is called off"),
+        pytest.param("", True, True, id="by a supervisor that crashed here during its last check"),
+        pytest.param("laptop:7.1", True, False, id="by a user on another computer"),
+        pytest.param("", False, False, id="without until_idle"),
     ],
 )
-def test_a_supervisor_that_finds_its_machine_about_to_go_stays_if_that_may_have_been_taken_back(
+def test_a_restarted_supervisor_takes_back_its_own_deletion_but_not_a_users(
     tmp_path: Path, by: str, until_idle: bool, stays: bool
 ) -> None:
     workspace = open_workspace(str(tmp_path / "workspace"))
@@ -46,17 +46,17 @@ def test_a_supervisor_that_finds_its_machine_about_to_go_stays_if_that_may_have_
     machine_record = MachineRecord(name=name, id="1", cloud="local", phase="deleting", until_idle=until_idle)
     machine_record = msgspec.structs.replace(machine_record, by=by or process_identity())
     workspace.bucket.put(f"machines/{name}.json", msgspec.json.encode(machine_record))
-    machine = supervisor_vm_location(name)
+    machine = supervisor_machine(name)
     clouds = {"local": LocalCloud(str(tmp_path / "cloud"))}
-    told_to_stop = threading.Event()
-    told_to_stop.set()
-    assert SupervisorVm(workspace, clouds, machine, report=lambda _: None).serve(told_to_stop) is stays
+    stop = threading.Event()
+    stop.set()
+    assert SupervisorVm(workspace, clouds, machine, report=lambda _: None).serve(stop) is stays
     found = machine_records.find(name)
     assert found is not None
     assert found.phase == ("ready" if stays else "deleting")
 
 
-def test_whoever_takes_up_a_last_look_waits_for_no_first_run_again(tmp_path: Path) -> None:
+def test_a_restarted_supervisor_machine_does_not_wait_for_a_first_run_again(tmp_path: Path) -> None:
     workspace = open_workspace(str(tmp_path / "workspace"))
     name = supervisor_name(workspace)
     machine_record = MachineRecord(
@@ -67,6 +67,6 @@ def test_whoever_takes_up_a_last_look_waits_for_no_first_run_again(tmp_path: Pat
     given_up = threading.Event()
     patience = threading.Timer(30.0, given_up.set)
     patience.start()
-    stays = SupervisorVm(workspace, clouds, supervisor_vm_location(name), report=lambda _: None).serve(given_up)
+    stays = SupervisorVm(workspace, clouds, supervisor_machine(name), report=lambda _: None).serve(given_up)
     patience.cancel()
     assert not stays, "it is done at once"
