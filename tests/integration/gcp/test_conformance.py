@@ -26,16 +26,16 @@ class TestGoogle(CloudConformance):
 
 
 @pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
-class TestGoogleByHand(InteractiveConformance):
+class TestGoogleInteractive(InteractiveConformance):
     patience_s = 40.0
 
     @pytest.fixture
     def cloud(self, gcp: GcpCloud) -> InteractiveCloud:
         return gcp
 
-    def test_who_is_admitted_can_log_in_and_knows_the_machine(
+    def test_an_admitted_key_can_log_in_and_the_host_key_is_known(
         self, cloud: InteractiveCloud, fleet: MachineFactory, key: Path
     ) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root may listen on port 22, where Google's machines do; docs/serve.md describes 2222")
-        super().test_who_is_admitted_can_log_in_and_knows_the_machine(cloud, fleet, key)
+        super().test_an_admitted_key_can_log_in_and_the_host_key_is_known(cloud, fleet, key)

@@ -145,7 +145,7 @@ def test_two_launches_in_two_zones_at_once_leave_one_machine(
 
 def test_another_owners_machine_of_that_name_is_kept(gcp: GcpCloud, offer: Offer) -> None:
     launch(gcp, offer)
-    with pytest.raises(BadRequest, match="already"):
+    with pytest.raises(BadRequest, match="another machine `box` exists"):
         gcp.launch(offer, "box", boot=Boot(), labels={**LABELS, LABEL_WORKSPACE: "ff"})
     assert gcp.machine("box").labels == LABELS
 

@@ -31,7 +31,7 @@ def tree(
     """Return everything below `computeMetadata/v1/`."""
     zone, spot = str(facts["zone"]), bool(facts["spot"])
     account = {"aliases": List(["default"]), "email": EMAIL, "scopes": List(_SCOPES)}
-    place = f"projects/{_PROJECT_NUMBER}"
+    project_path = f"projects/{_PROJECT_NUMBER}"
     instance = {
         "attributes": dict(attributes),
         "cpu-platform": "Unknown CPU Platform",
@@ -41,7 +41,7 @@ def tree(
         "hostname": f"{facts['name']}.{zone}.c.{_PROJECT}.internal",
         "id": int(facts["id"]),
         "image": f"projects/{_PROJECT}/global/images/{facts['image']}",
-        "machine-type": f"{place}/machineTypes/{facts['type']}",
+        "machine-type": f"{project_path}/machineTypes/{facts['type']}",
         "maintenance-event": "NONE",
         "name": facts["name"],
         "network-interfaces": [
@@ -50,7 +50,7 @@ def tree(
                 "gateway": "127.0.0.1",
                 "ip": address,
                 "mac": "02:00:00:00:00:01",
-                "network": f"{place}/networks/default",
+                "network": f"{project_path}/networks/default",
                 "subnetmask": "255.0.0.0",
             }
         ],
@@ -62,7 +62,7 @@ def tree(
         },
         "service-accounts": {EMAIL: account, "default": account},
         "tags": List(),
-        "zone": f"{place}/zones/{zone}",
+        "zone": f"{project_path}/zones/{zone}",
     }
     project = {"attributes": {}, "numeric-project-id": _PROJECT_NUMBER, "project-id": _PROJECT}
     return {"instance": instance, "project": project}

@@ -38,7 +38,7 @@ _ATTRIBUTE_GUEST = "enable-guest-attributes"
 _WAIT_S_MAX = 24 * 3600.0
 
 
-class MetadataService:
+class MetadataServer:
     """The metadata server of one machine, without its HTTP connections."""
 
     def __init__(self, folder: Folder, address: str, delete_machine: Callable[[], None]) -> None:
@@ -114,10 +114,10 @@ class MetadataService:
         etag = metadata.etag(body)
         return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
 
-    def _write(self, request: MetadataRequest, place: str) -> Reply:
+    def _write(self, request: MetadataRequest, path: str) -> Reply:
         value = request.body.decode("utf-8", "replace") if request.method == "PUT" else None
         try:
-            guest_attributes.write(self._folder, place, value)
+            guest_attributes.write(self._folder, path, value)
         except guest_attributes.WriteRefused as refusal:
             return Reply(refusal.status, f"{refusal}\n")
         return Reply(200)

@@ -9,7 +9,7 @@ from typing import Literal
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.zones import ZoneConditions, draw_life_s, read_settings, settings_path
 
-Verdict = Literal["", "life over", "preempted"]
+Verdict = Literal["", "lifetime over", "preempted"]
 
 
 class PreemptionSchedule:
@@ -39,7 +39,7 @@ class PreemptionSchedule:
         self._refresh()
         now = time.monotonic()
         if self._life_over_at is not None and now >= self._life_over_at:
-            return "life over"
+            return "lifetime over"
         if not self._spot or self._preempting:
             return ""
         due = self._preempt_at is not None and now >= self._preempt_at

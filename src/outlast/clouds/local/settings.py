@@ -61,9 +61,10 @@ class ZoneSettings:
         replay = {name: wanted.pop(name, usual) for name, usual in _REPLAY.items()}
         if isinstance(wanted.get("trace"), str):
             wanted["trace"] = _trace(wanted["trace"], replay)
-        every = read_settings(self._root)
-        every[zone] = {name: value for name, value in {**every.get(zone, {}), **wanted}.items() if value is not None}
-        write_json(settings_path(self._root), every)
+        settings = read_settings(self._root)
+        merged = {**settings.get(zone, {}), **wanted}
+        settings[zone] = {name: value for name, value in merged.items() if value is not None}
+        write_json(settings_path(self._root), settings)
 
     def check_allowed(self, zone: str) -> None:
         if message := self.of(zone).get("deny"):

@@ -107,11 +107,11 @@ class Shim:
         """Serve metadata and handle requests until there is a reason to end."""
         # Imported only now: the machine boots meanwhile.
         from outlast.clouds.local.http_server import WebServer
-        from outlast.clouds.local.metadata_server import MetadataService
+        from outlast.clouds.local.metadata_server import MetadataServer
         from outlast.clouds.local.preemption_schedule import PreemptionSchedule
 
         self.schedule = PreemptionSchedule(self.folder)
-        self.service = MetadataService(self.folder, self.running.address, self.delete_itself)
+        self.service = MetadataServer(self.folder, self.running.address, self.delete_itself)
         peers = None if self.running.private else self.peers
         web = WebServer(self.running.listener, self.service.reply, peers=peers, log=self.folder.print_serial)
         web.selector.register(self.wake_reader, selectors.EVENT_READ)
@@ -153,8 +153,8 @@ class Shim:
         if (request := self.folder.requested("preempt")) is not None:
             grace_s = float(request.get("grace_s") or grace_s)
             self.preempt(notice=bool(request.get("notice", True)), grace_s=grace_s)
-        if verdict == "life over":
-            self.power_off = PowerOff("life over", delete=True)
+        if verdict == "lifetime over":
+            self.power_off = PowerOff("lifetime over", delete=True)
         elif verdict == "preempted":
             self.preempt(notice=True, grace_s=grace_s)
         changed = self.service.refresh(grace_s=grace_s)

@@ -34,8 +34,8 @@ _SFTP_PLACES = (
 )
 
 _CONFIG = """\
-HostKey {place}/host_key
-AuthorizedKeysFile {place}/keys/%u
+HostKey {ssh_dir}/host_key
+AuthorizedKeysFile {ssh_dir}/keys/%u
 PidFile none
 UsePAM no
 PermitRootLogin prohibit-password
@@ -119,44 +119,44 @@ def write_keys(folder: Folder) -> None:
 
 def prepare(folder: Folder) -> None:
     """Create the host key if necessary, and write the authorized keys. May be repeated."""
-    place = f"{folder.path}/ssh"
-    os.makedirs(place, mode=_PASSABLE, exist_ok=True)
-    lock = wait_lock(f"{place}/.lock")
+    ssh_dir = f"{folder.path}/ssh"
+    os.makedirs(ssh_dir, mode=_PASSABLE, exist_ok=True)
+    lock = wait_lock(f"{ssh_dir}/.lock")
     try:
-        if not os.path.exists(f"{place}/host_key"):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", folder.name, "-f", f"{place}/.host_key"]
+        if not os.path.exists(f"{ssh_dir}/host_key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", folder.name, "-f", f"{ssh_dir}/.host_key"]
             try:
                 subprocess.run(command, check=True, capture_output=True)
             except (OSError, subprocess.CalledProcessError) as problem:
                 why = f"could not create a host key with ssh-keygen: {problem}"
                 raise CloudError(why, hint="install the openssh client") from problem
-            os.replace(f"{place}/.host_key.pub", f"{place}/host_key.pub")
-            os.replace(f"{place}/.host_key", f"{place}/host_key")
+            os.replace(f"{ssh_dir}/.host_key.pub", f"{ssh_dir}/host_key.pub")
+            os.replace(f"{ssh_dir}/.host_key", f"{ssh_dir}/host_key")
         write_keys(folder)
     finally:
         os.close(lock)
 
 
-def server_config(place: str) -> str:
-    """Return a configuration of sshd. `place` is the machine's `ssh/` folder as sshd sees it."""
-    return _CONFIG.format(place=place)
+def server_config(ssh_dir: str) -> str:
+    """Return a configuration of sshd. `ssh_dir` is the machine's `ssh/` folder as sshd sees it."""
+    return _CONFIG.format(ssh_dir=ssh_dir)
 
 
 def _prepare_client_side(folder: Folder) -> None:
     """Write the configuration of a client's `sshd -i`, and the program that enters the machine."""
-    place = f"{folder.path}/ssh"
+    ssh_dir = f"{folder.path}/ssh"
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    config = server_config(place)
+    config = server_config(ssh_dir)
     if (folder.facts() or {}).get("mode") == "userns":
         # This server is not in the machine's network: it would forward ports of this computer.
         config = config.replace("AllowTcpForwarding yes", "AllowTcpForwarding no")
-    config += f"ForceCommand {shlex.quote(place)}/session\n"
+    config += f"ForceCommand {shlex.quote(ssh_dir)}/session\n"
     for name, text, permissions in (("sshd_config", config, 0o600), ("session", _session(folder), 0o700)):
-        with open(f"{place}/.{name}", "w", encoding="utf-8") as file:
+        with open(f"{ssh_dir}/.{name}", "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(f"{place}/.{name}", permissions)
-        os.replace(f"{place}/.{name}", f"{place}/{name}")
+        os.chmod(f"{ssh_dir}/.{name}", permissions)
+        os.replace(f"{ssh_dir}/.{name}", f"{ssh_dir}/{name}")
 
 
 def _session(folder: Folder) -> str:

@@ -112,10 +112,10 @@ def used_bytes(folder: str) -> int:
     """Return the size of the files in a folder, hard links counted once."""
     seen: set[tuple[int, int]] = set()
     total = 0
-    for place, _, names in os.walk(folder):
+    for path, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # deleted meanwhile
-                status = os.lstat(os.path.join(place, name))
+                status = os.lstat(os.path.join(path, name))
                 if (status.st_dev, status.st_ino) not in seen:
                     seen.add((status.st_dev, status.st_ino))
                     total += status.st_size
