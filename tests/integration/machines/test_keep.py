@@ -33,16 +33,16 @@ def _ssh_is_there() -> None:
 class Watch:
     """A loop in a thread, and its reports."""
 
-    def __init__(self, bench: Bench, order: KeepaliveOptions, name: str = "box") -> None:
+    def __init__(self, bench: Bench, options: KeepaliveOptions, name: str = "box") -> None:
         self.reports: list[str] = []
         self.stop = threading.Event()
         self.memory: Memory | None = None
         self.loop = KeepaliveLoop(bench.cloud, bench.machine_records, name, report=self.reports.append)
-        self.thread = threading.Thread(target=self._life, args=(order,))
+        self.thread = threading.Thread(target=self._life, args=(options,))
         self.thread.start()
 
-    def _life(self, order: KeepaliveOptions) -> None:
-        self.memory = self.loop.keep(order, stop=self.stop)
+    def _life(self, options: KeepaliveOptions) -> None:
+        self.memory = self.loop.keep(options, stop=self.stop)
 
     def ended(self, within_s: float = 60.0) -> Memory:
         self.thread.join(within_s)
@@ -50,7 +50,7 @@ class Watch:
         assert self.memory is not None
         return self.memory
 
-    def says(self, text: str) -> None:
+    def reported(self, text: str) -> None:
         eventually(lambda: any(text in line for line in self.reports), within_s=40, what=f"{text!r} in {self.reports}")
 
 
@@ -58,8 +58,8 @@ class Watch:
 def watch(bench: Bench) -> Iterator[Callable[..., Watch]]:
     watches: list[Watch] = []
 
-    def begin(**order: object) -> Watch:
-        watches.append(Watch(bench, KeepaliveOptions(**order)))  # type: ignore[arg-type]
+    def begin(**options: object) -> Watch:
+        watches.append(Watch(bench, KeepaliveOptions(**options)))  # type: ignore[arg-type]
         return watches[-1]
 
     yield begin
@@ -195,8 +195,8 @@ exit $code
     (programs / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     loop = watch(command="echo x >> log; while [ ! -e enough ]; do sleep 0.1; done", then="leave")
-    loop.says("failed: ")
-    loop.says("the command runs")
+    loop.reported("failed: ")
+    loop.reported("the command runs")
     Link(bench.cloud, "box").run("touch enough")
     assert loop.ended().ending == "finished"
     assert log(bench) == ["x"]
@@ -274,9 +274,9 @@ def test_a_machine_stopped_by_a_user_stays_stopped_and_a_deleted_one_ends_it(
 ) -> None:
     bench.machine()
     loop = watch()
-    loop.says("it runs")
+    loop.reported("it runs")
     lifecycle.stop(bench.cloud, bench.machine_records, "box")
-    loop.says("stopped by a user")
+    loop.reported("stopped by a user")
     assert bench.cloud.machine("box").status == "stopped"
     bench.cloud.delete("box")
     assert loop.ended().ending == "gone"
