@@ -44,7 +44,7 @@ _BY_VALUE = (
 _ORDER: tuple[Moment, ...] = ("before the first checkpoint", "in the middle", "while saving", "right before the end")
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of the attempt to preempt."""
 
     running_s: float
@@ -75,7 +75,7 @@ def moment_timeout_s(wait_s: float, *, undisturbed_s: float, saves: int) -> floa
     return wait_s if saves else min(wait_s, _UNSAVED * undisturbed_s)
 
 
-def due(injection: Injection, view: RunView, *, wait_s: float) -> Due:
+def due(injection: Injection, view: AttemptView, *, wait_s: float) -> Due:
     """Return whether to inject now, to wait, or that it is too late.
 
     Waits at most `wait_s` for a moment: a program that never saves must be preempted, too.

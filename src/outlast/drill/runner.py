@@ -11,7 +11,7 @@ from outlast.agent.paths import paths_for
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.traits import traits_of
 from outlast.drill.evidence import Injected, Observations
-from outlast.drill.injections import Injection, RunView, due
+from outlast.drill.injections import AttemptView, Injection, due
 from outlast.drill.steps import StepMark, marks, progress_of, steps_of
 from outlast.errors import CloudError
 from outlast.runs.folder_listing import survey
@@ -129,12 +129,12 @@ class DrillRunner:
         files = survey(paths_for(self.request, home, cache="").checkpoints, names=names).files
         return {path: (size, changed_ns) for path, (size, changed_ns, _) in files.items()}
 
-    def _view(self, state: RunState, current: Attempt, *, writing: bool) -> RunView:
+    def _view(self, state: RunState, current: Attempt, *, writing: bool) -> AttemptView:
         self._read()
         now = time.time()
         self._active = self._active or writing
         saved = sum(mark.at <= current.saved_at for mark in self._steps)
-        return RunView(
+        return AttemptView(
             running_s=now - current.started_at,
             active=self._active,
             saves=len(state.checkpoints),
@@ -166,7 +166,7 @@ class DrillRunner:
             self._reported = [*self._reported, *reported][-_MARKS_MAX:]
             self._steps = steps_of([self._reported])[0]
 
-    def _inject(self, injection: Injection, current: Attempt, view: RunView) -> None:
+    def _inject(self, injection: Injection, current: Attempt, view: AttemptView) -> None:
         at = time.time()
         try:
             self.cloud.preempt(current.machine, notice=injection.notice, grace_s=self.grace_s)
@@ -179,7 +179,7 @@ class DrillRunner:
         self.injected.append(Injected(injection=injection, attempt=current.number, at=at, forced=forced))
         self.report(f"preempted attempt {current.number} {injection}")
 
-    def _miss(self, injection: Injection, view: RunView) -> None:
+    def _miss(self, injection: Injection, view: AttemptView) -> None:
         if injection.moment == "before the first checkpoint":
             why = f"the first checkpoint was committed after {view.running_s:.1f} s"
         else:

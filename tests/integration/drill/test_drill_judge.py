@@ -11,7 +11,7 @@ from outlast.drill.curve import plot
 from outlast.drill.evidence import Evidence, Injected, Observations
 from outlast.drill.findings import Handover, prices
 from outlast.drill.handovers import handovers
-from outlast.drill.injections import Injection, RunView, choose, due, moment_timeout_s
+from outlast.drill.injections import AttemptView, Injection, choose, due, moment_timeout_s
 from outlast.drill.judge import last_save, on_sigterm, saved_after_notice
 from outlast.drill.resume_check import Case, resumes, right_step
 from outlast.drill.steps import StepMark, curve_in, last_numbers, marks, numbers_in, progress_of, steps_of
@@ -73,9 +73,9 @@ def test_numbers_are_found_in_every_usual_shape() -> None:
 # Injections
 
 
-def view(**changes: Any) -> RunView:
+def view(**changes: Any) -> AttemptView:
     usual: dict[str, Any] = {"running_s": 1.0, "active": True, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
-    return RunView(**{**usual, "steps_saved": None, "writing": False, **changes})
+    return AttemptView(**{**usual, "steps_saved": None, "writing": False, **changes})
 
 
 def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
@@ -116,7 +116,7 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
         ("right before the end", view(running_s=61.0), "late"),
     ],
 )
-def test_a_preemption_is_due_when_its_moment_comes(moment: Any, seen: RunView, expected: str) -> None:
+def test_a_preemption_is_due_when_its_moment_comes(moment: Any, seen: AttemptView, expected: str) -> None:
     assert due(Injection(moment=moment, notice=True), seen, wait_s=60.0) == expected
 
 

@@ -35,7 +35,7 @@ class FolderFacts(NamedTuple):
     command_ended: bool = False
 
 
-class Rule(NamedTuple):
+class FrameworkRule(NamedTuple):
     """If `applies`, the folder is `complete` or not, and later rules are not read."""
 
     framework: str
@@ -45,26 +45,28 @@ class Rule(NamedTuple):
 
 RULES = (
     # `.metadata` is written last.
-    Rule(
+    FrameworkRule(
         "PyTorch distributed",
         lambda facts: any(name.endswith(".distcp") for name in facts.names) and ".metadata" not in facts.names,
         complete=False,
     ),
-    Rule("Hugging Face", lambda facts: _has_incomplete_marker(facts) and not facts.is_top, complete=False),
-    Rule("Hugging Face", lambda facts: _has_incomplete_marker(facts), complete=True),
-    Rule("any other", lambda facts: not facts.is_numbered, complete=True),
+    FrameworkRule("Hugging Face", lambda facts: _has_incomplete_marker(facts) and not facts.is_top, complete=False),
+    FrameworkRule("Hugging Face", lambda facts: _has_incomplete_marker(facts), complete=True),
+    FrameworkRule("any other", lambda facts: not facts.is_numbered, complete=True),
     # The state of the trainer is written last.
-    Rule("Hugging Face", lambda facts: "trainer_state.json" in facts.names, complete=True),
-    Rule("a user's loop", lambda facts: facts.is_superseded, complete=True),
-    Rule("Hugging Face", lambda facts: all(map(_DESCRIPTION.fullmatch, facts.names)), complete=False),
-    Rule(
+    FrameworkRule("Hugging Face", lambda facts: "trainer_state.json" in facts.names, complete=True),
+    FrameworkRule("a user's loop", lambda facts: facts.is_superseded, complete=True),
+    FrameworkRule("Hugging Face", lambda facts: all(map(_DESCRIPTION.fullmatch, facts.names)), complete=False),
+    FrameworkRule(
         "a user's loop",
         lambda facts: facts.command_ended and "training_args.bin" not in facts.names,
         complete=True,
     ),
     # The states of the random number generators are written last.
-    Rule("Accelerate", lambda facts: any(name.startswith("random_states_") for name in facts.names), complete=True),
-    Rule("Hugging Face", lambda facts: any(map(_WEIGHTS.fullmatch, facts.names)), complete=False),
+    FrameworkRule(
+        "Accelerate", lambda facts: any(name.startswith("random_states_") for name in facts.names), complete=True
+    ),
+    FrameworkRule("Hugging Face", lambda facts: any(map(_WEIGHTS.fullmatch, facts.names)), complete=False),
 )
 
 
