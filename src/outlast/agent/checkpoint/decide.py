@@ -131,12 +131,13 @@ def why_left_out(snapshot: FolderSnapshot) -> str:
 
 def _why_wait(scan: Scan) -> str:
     """Return why the folder must not be committed now; empty if it may be."""
-    snapshot = scan.snapshot
-    return (
-        ("" if snapshot.from_trainer and not snapshot.databases else _why_incomplete(scan))
-        # A dead command has no file open, complete or not: `decide_last` judges the folder that it left.
-        or ("" if snapshot.from_trainer or scan.command_alive else "the command has ended")
-    )
+    from_trainer = scan.snapshot.from_trainer
+    if from_trainer and not scan.snapshot.databases:
+        return ""
+    if why := _why_incomplete(scan):
+        return why
+    # A dead command has no file open, complete or not: `decide_last` judges the folder that it left.
+    return "" if from_trainer or scan.command_alive else "the command has ended"
 
 
 def _why_incomplete(scan: Scan) -> str:
