@@ -61,7 +61,7 @@ def test_a_trainer_on_a_full_disk_gets_a_clear_error_and_continues_when_space_is
     first, second, held, third, newest = output_of(_TRAINING + script, tmp_path / "disk").splitlines()
     assert first == "saved 1"
     assert "the last checkpoint was not saved: No space left on device: " in second
-    assert second.endswith("| the one before it still holds")
+    assert second.endswith("| the previous one is still valid")
     assert (held, third, newest) == ("1", "saved 3", "3")
 
 
