@@ -336,7 +336,9 @@ def hello(request: dict[str, Any]) -> tuple[FileReceiver, dict[str, Any]]:
     root = resolve(given, home, str(request.get("base") or ""))
     pull = bool(request.get("pull"))
     if pull and not os.path.isdir(root):
-        raise SyncRefused(f"folder `{given}` does not exist", "check the path, or sync again once the run has created it")
+        raise SyncRefused(
+            f"folder `{given}` does not exist", "check the path, or sync again once the run has created it"
+        )
     store = FileReceiver(root, str(request["origin"]))
     if not pull:
         if request.get("delete"):
