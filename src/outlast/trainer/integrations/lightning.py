@@ -102,28 +102,28 @@ class Loader(torch.utils.data.DataLoader[Any]):
     """A DataLoader that resumes at the batch: shuffled by the seed and the epoch, split over the ranks."""
 
     def __init__(self, dataset: Any, *, seed: int = 0, shuffle: bool = True, **rest: Any) -> None:
-        self._order = _EpochOrder(len(dataset), seed=seed, shuffle=shuffle)
+        self._epoch_order = _EpochOrder(len(dataset), seed=seed, shuffle=shuffle)
         self._batch = 0
         # The interrupted epoch, and the number of its finished batches.
         self._resumed = (-1, 0)
         # A separate generator: a loader draws from the global one when it starts, which would change it on a resume.
-        super().__init__(dataset, sampler=self._order, generator=torch.Generator().manual_seed(seed), **rest)
+        super().__init__(dataset, sampler=self._epoch_order, generator=torch.Generator().manual_seed(seed), **rest)
 
     def __iter__(self) -> Any:
         epoch, done = self._resumed
-        self._batch = done if epoch == self._order.epoch else 0
-        self._order.skip = self._batch * (self.batch_size or 1)
+        self._batch = done if epoch == self._epoch_order.epoch else 0
+        self._epoch_order.skip = self._batch * (self.batch_size or 1)
         for batch in super().__iter__():
             self._batch += 1
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._order.epoch, "batch": self._batch}
+        return {"epoch": self._epoch_order.epoch, "batch": self._batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         epoch, batch = state["epoch"], state["batch"]
         # Lightning starts the iteration before it sets the epoch.
-        self._order.epoch, self._resumed = (epoch, (epoch, batch)) if batch < len(self) else (epoch + 1, (-1, 0))
+        self._epoch_order.epoch, self._resumed = (epoch, (epoch, batch)) if batch < len(self) else (epoch + 1, (-1, 0))
 
 
 class _EpochOrder(torch.utils.data.DistributedSampler[int]):
