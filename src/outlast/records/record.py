@@ -37,7 +37,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase = "creating"
     # `host:pid.start` of the process that creates or deletes the resource.
     by: str = ""
-    # The user who asked for it.
+    # The user who requested it.
     who: str = ""
     asked_at: float = 0.0
 

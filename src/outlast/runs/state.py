@@ -246,8 +246,8 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
         case ev.Failed():
             return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
         case ev.Cancelled():
-            said = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
-            return _end(state, "cancelled", event.at, said)
+            why = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
+            return _end(state, "cancelled", event.at, why)
         case _:
             assert_never(event)
 

@@ -138,7 +138,7 @@ def gs_provider(environment: Mapping[str, str]) -> Provider | None:
 
 
 class GoogleTokens:
-    """Tokens of google-auth credentials, in the form that obstore asks for. May be used by several threads."""
+    """Tokens of google-auth credentials, in the form that obstore requires. May be used by several threads."""
 
     def __init__(self, credentials: Any, request: Any) -> None:
         self._credentials = credentials

@@ -1,4 +1,4 @@
-"""Traits of stores: the facts about a workspace's store that the rest of the program asks for instead of its URL.
+"""Traits of stores: the facts about a workspace's store that other packages use instead of its URL.
 
 A leaf module: pure data, importable from everywhere.
 """

@@ -286,7 +286,7 @@ class Applier:
             case NoCapacity() | OverQuota():
                 self._append(step.run, self._refused(step, problem))
             case Throttled() | CloudUnreachable():
-                # The next round plans it again; meanwhile the story says why the run waits.
+                # The next round plans it again; meanwhile the story shows why the run waits.
                 self._wait(step.run, f"{step.offer.cloud} does not answer launch requests: {problem.message}")
                 raise problem
             case Denied() | BadRequest() | NotFound():

@@ -1,6 +1,6 @@
 """Runs slow effects beside the rounds: at most one per target, a bounded number per lane, and no queue.
 
-A round starts an effect and goes on. A later round collects the result and records it. A step whose target is busy, or
+A round starts an effect and continues. A later round collects the result and records it. A step whose target is busy, or
 whose lane is full, is not started: the next round plans it again from what it observes then, so no step ever waits
 while the world changes under it.
 """

@@ -113,7 +113,7 @@ def spend_stays_within_limits(cloud: SimCloud, witness: Witness, now: float, *, 
     """Spend exceeds a limit by at most (live machines × price × detection delay), per run and in all."""
     for run, record in witness.runs.items():
         if not is_readable(witness.store, run):
-            continue  # the longest life of a machine bounds what it costs
+            continue  # the maximum lifetime of its machines bounds the cost
         mine = _machines(cloud, run)
         _within(run, record.spec["limits"]["cost_usd"], mine, now, lag_s)
     shared = witness.store.objects.get("limits/workspace.json")
