@@ -105,7 +105,7 @@ def test_plan_prints_the_choice_and_its_reason(home: Home) -> None:
     ("argv", "why"),
     [
         (("--deadline", "2020-01-01T00:00:00Z"), "[limits] deadline: passed"),
-        (("--deadline", "2099-01-01T00:00:00"), "of which time zone?"),
+        (("--deadline", "2099-01-01T00:00:00"), "expected a time zone"),
         (("--deadline", "30s"), "[limits] deadline: cannot be met"),
         (("--set", "limits.work=-5"), "[limits] work"),
         (("--deadline", "-1h"), "[limits] deadline"),
