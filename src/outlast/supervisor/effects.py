@@ -1,8 +1,7 @@
 """Runs slow effects beside the rounds: at most one per target, a bounded number per lane, and no queue.
 
-A round starts an effect and continues. A later round collects the result and records it. A step whose target is busy, or
-whose lane is full, is not started: the next round plans it again from what it observes then, so no step ever waits
-while the world changes under it.
+A round starts an effect and continues; a later round records its result. A step whose target is busy, or whose lane is
+full, is not started: the next round plans it again from a fresh observation, so no decision gets stale in a queue.
 """
 
 from __future__ import annotations
