@@ -24,7 +24,7 @@ LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
-LABEL_MACHINE = "outlast-machine"
+LABEL_MACHINE = "outlast-record"
 # In addition, on a machine of a cluster: the cluster's id.
 LABEL_CLUSTER = "ray-cluster-id"
 

@@ -16,7 +16,7 @@ class FaultAnswer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A fault for calls of this action; empty: all actions. EC2 and SSM use Amazon's names, S3 `S3.GET`, `S3.PUT` …"""
 
     action: str = ""
@@ -31,9 +31,13 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after: bool = False
     # The request succeeds, and right afterwards every instance vanishes.
     vanish: bool = False
+    # Listings of instances by filters are empty, as after a launch that EC2 has not spread yet; by ids they work.
+    lag: bool = False
     seen: dict[str, int] = {}
 
     def answer(self, action: str) -> FaultAnswer:
+        if self.lag:
+            return _empty_listing(action)
         if self.code == "InsufficientInstanceCapacity" and action == "CreateFleet":
             return _empty_fleet(self.code)
         return refusal(self.code, "injected by a rule", status=self.status)
@@ -49,14 +53,16 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class FaultRules:
     def __init__(self) -> None:
-        self._rules: list[Rule] = []
+        self._rules: list[FaultRule] = []
 
     def replace(self, rules: Any) -> None:
-        self._rules = msgspec.convert(rules, list[Rule])
+        self._rules = msgspec.convert(rules, list[FaultRule])
 
-    def match(self, action: str, params: dict[str, str]) -> Rule | None:
+    def match(self, action: str, params: dict[str, str]) -> FaultRule | None:
         for rule in self._rules:
             if rule.action not in ("", action) or (rule.zone and rule.zone not in params.values()):
+                continue
+            if rule.lag and any(name.startswith("InstanceId") for name in params):
                 continue
             seen = rule.seen[action] = rule.seen.get(action, 0) + 1
             if seen % rule.every == 0 and (not rule.times or seen // rule.every <= rule.times):
@@ -70,6 +76,14 @@ def refusal(code: str, message: str, *, status: int = 400) -> FaultAnswer:
         f"<RequestID>{random.getrandbits(48):012x}</RequestID></Response>"
     )
     return FaultAnswer(status, text.encode(), (("Content-Type", "text/xml"),))
+
+
+def _empty_listing(action: str) -> FaultAnswer:
+    text = (
+        f'<{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
+        f"<reservationSet/></{action}Response>"
+    )
+    return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))
 
 
 def _empty_fleet(code: str) -> FaultAnswer:

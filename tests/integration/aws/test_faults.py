@@ -97,15 +97,27 @@ def test_a_lost_answer_creates_no_second_machine(run: Run, bridge: Bridge, spot:
     assert len(run.cloud.machines(run.labels)) == 1
 
 
-def test_a_machine_deleted_between_two_calls_is_gone_without_an_error(run: Run, cloud: AwsCloud) -> None:
+def test_a_machine_of_a_run_that_ended_by_itself_is_stopped_until_it_is_deleted(run: Run, cloud: AwsCloud) -> None:
     run.launch()
     docs = cloud.instances.docs(run.labels)
     cloud.client.ec2("terminate_instances", InstanceIds=[docs[0]["InstanceId"]])
     assert [machine.name for machine in cloud.instances.describe(docs)] == [run.name]
+    # Not gone: the supervisor would launch the same attempt again instead of reporting a loss.
+    assert [machine.status for machine in cloud.machines(run.labels)] == ["stopped"]
+    assert run.launch().status == "stopped"
+    cloud.delete(run.name)
     assert cloud.machines(run.labels) == []
     with pytest.raises(NotFound):
         cloud.machine(run.name)
-    cloud.delete(run.name)
+
+
+def test_a_listing_that_lags_behind_the_launch_makes_no_second_machine(
+    run: Run, cloud: AwsCloud, bridge: Bridge
+) -> None:
+    bridge.rules({"action": "DescribeInstances", "lag": True})
+    assert run.launch().name == run.name
+    bridge.rules()
+    assert len(cloud.machines(run.labels)) == 1
 
 
 def test_parameters_are_checked_against_the_services_own_model(cloud: AwsCloud) -> None:

@@ -119,7 +119,7 @@ def test_without_capacity_machine_and_disk_move_to_another_zone(bench: Bench, wa
     machine_record = bench.machine_records.find("box")
     assert machine_record is not None
     assert machine_record.extra_usd > 0
-    assert moved.labels["outlast-machine"] == machine_record.id
+    assert moved.labels["outlast-record"] == machine_record.id
 
 
 def test_a_failed_command_is_retried_and_its_exit_code_reported(bench: Bench, watch: Callable[..., Watch]) -> None:

@@ -100,7 +100,11 @@ class AwsCloud(ImageStore):
 
     def serial(self, name: str) -> str:
         id = self.instances.find(name)["InstanceId"]
-        answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
+        try:
+            answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
+        except BadRequest:
+            # Only Nitro types have the latest output; others have the output of the last boot or stop.
+            answer = self.client.ec2("get_console_output", InstanceId=id)
         return str(answer.get("Output") or "")
 
     # Life cycle of a machine

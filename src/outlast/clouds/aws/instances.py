@@ -8,14 +8,20 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 
 from outlast.clouds.aws import machines
 from outlast.clouds.aws.client import AwsClient, read_tags, tags
 from outlast.clouds.aws.errors import Doc, TokenSpent, from_fleet_errors
 from outlast.clouds.cloud import LABEL_RUN, Machine, Offer
-from outlast.errors import AlreadyExists, CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
 
-_ALIVE = ["pending", "running", "stopping", "shutting-down", "stopped"]
+_ALIVE = ("pending", "running", "stopping", "shutting-down", "stopped")
+# EC2 lists a terminated instance for an hour. For this long a machine of a run that ended by itself is reported as
+# stopped, so that its attempt is lost with the reason, instead of launched again.
+_ENDED_S = 900.0
+# A new instance may be missing in answers for some seconds.
+_VISIBLE_S = 60.0
 _WAIT_S_MAX = 300.0
 # Characters of the token in the name of a launch template.
 _TOKEN_LENGTH = 12
@@ -26,24 +32,35 @@ class AwsInstances:
 
     def __init__(self, client: AwsClient) -> None:
         self._client = client
+        # Ids of terminated instances that were deleted by this process.
+        self._deleted: set[str] = set()
 
     def docs(self, wanted: Mapping[str, str]) -> list[Doc]:
-        """Return the instances of outlast with these tags, oldest first."""
+        """Return the instances of outlast with these tags, oldest first: live ones, and ended ones of runs."""
         filters = [
             {"Name": "tag-key", "Values": [machines.TAG_PRICE]},
-            {"Name": "instance-state-name", "Values": _ALIVE},
+            {"Name": "instance-state-name", "Values": [*_ALIVE, "terminated"]},
             *({"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in wanted.items()),
         ]
         pages = self._client.pages("ec2", "describe_instances", "Reservations", Filters=filters)
-        found = [doc for reservation in pages for doc in reservation["Instances"]]
+        found = [doc for reservation in pages for doc in reservation["Instances"] if self._is_shown(doc)]
         return sorted(found, key=lambda doc: (doc["LaunchTime"], doc["InstanceId"]))
+
+    def _is_shown(self, doc: Doc) -> bool:
+        """Return whether an instance counts as a machine: alive, or ended by itself a short while ago."""
+        if doc["State"]["Name"] != "terminated":
+            return True
+        known = read_tags(doc.get("Tags"))
+        if LABEL_RUN not in known or machines.TAG_DELETED in known or doc["InstanceId"] in self._deleted:
+            return False
+        return time.time() - machines.ended_at(doc) < _ENDED_S
 
     def find(self, name: str) -> Doc:
         """Return the instance of that name. Raises NotFound."""
         machines.check_name(name)
         # Prefer a live one. One that is being terminated counts too: it is still billed.
         if found := self.docs({machines.TAG_NAME: name}):
-            return min(found, key=lambda doc: doc["State"]["Name"] == "shutting-down")
+            return min(found, key=lambda doc: ("shutting-down", "terminated").count(doc["State"]["Name"]))
         raise NotFound(f"no machine `{name}` in AWS region {self._client.region}")
 
     def describe(self, docs: list[Doc]) -> list[Machine]:
@@ -65,23 +82,45 @@ class AwsInstances:
         for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
                 if offer.spot and LABEL_RUN in labels:
-                    self._instant_fleet(name, data, zones, client_token)
+                    id = self._instant_fleet(name, data, zones, client_token)
                 else:
                     market = {"InstanceMarketOptions": machines.persistent_spot()} if offer.spot else {}
                     placement = {"Placement": {"AvailabilityZone": zones[0]}}
                     count = {"MinCount": 1, "MaxCount": 1}
                     # Here `boto3` encodes the user data itself; in a template it does not.
                     plain = {**data, "UserData": base64.b64decode(data["UserData"])}
-                    self._client.ec2("run_instances", **plain, **market, **placement, **count, ClientToken=client_token)
+                    options = {**plain, **market, **placement, **count}
+                    answer = self._client.ec2("run_instances", **options, ClientToken=client_token)
+                    id = str(answer["Instances"][0]["InstanceId"])
             except TokenSpent:
                 continue
-            try:
-                return self._keep_oldest(name)
-            except NotFound:
-                continue
+            launched = self._await_visible(id)
+            if launched["State"]["Name"] not in ("shutting-down", "terminated"):
+                return self._keep_oldest(name, launched)
         raise NotFound(f"machine `{name}` disappeared right after its launch")
 
-    def _instant_fleet(self, name: str, data: Doc, zones: list[str], token: str) -> None:
+    def _await_visible(self, id: str) -> Doc:
+        """Return a new instance by its id. Raises CloudUnreachable if EC2 does not know it yet.
+
+        Without the id, a listing that lags behind would look like a failed launch, and a second machine would follow.
+        """
+        give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.2
+        while True:
+            try:
+                answer = self._client.ec2("describe_instances", InstanceIds=[id])
+                for reservation in answer["Reservations"]:
+                    for doc in reservation["Instances"]:
+                        found: Doc = doc
+                        return found
+            except NotFound:
+                pass
+            if time.monotonic() > give_up_at:
+                raise CloudUnreachable(f"EC2 launched instance {id} and does not list it", hint="it is retried later")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 5.0)
+
+    def _instant_fleet(self, name: str, data: Doc, zones: list[str], token: str) -> str:
+        """Launch one spot instance and return its id."""
         template = f"outlast-{name}-{token[-_TOKEN_LENGTH:]}"
         # The template must not contain the type: the fleet's overrides do.
         common = {key: value for key, value in data.items() if key not in ("InstanceType", "TagSpecifications")}
@@ -111,8 +150,10 @@ class AwsInstances:
         finally:
             self._delete_template(template)
         # The status is 200 whether an instance was launched or not.
-        if not any(group.get("InstanceIds") for group in answer.get("Instances", [])):
+        ids = [str(id) for group in answer.get("Instances", []) for id in group.get("InstanceIds", [])]
+        if not ids:
             raise from_fleet_errors(answer.get("Errors", []))
+        return ids[0]
 
     def _delete_template(self, template: str) -> None:
         try:
@@ -120,18 +161,26 @@ class AwsInstances:
         except NotFound:
             pass
 
-    def _keep_oldest(self, name: str) -> Doc:
+    def _keep_oldest(self, name: str, launched: Doc) -> Doc:
         """Return the oldest instance of that name; terminate others that were launched at the same time."""
-        found = [doc for doc in self.docs({machines.TAG_NAME: name}) if doc["State"]["Name"] != "shutting-down"]
-        if not found:
-            raise NotFound(name)
-        for late in found[1:]:
-            self.terminate(late)
-        return found[0]
+        listed = {str(doc["InstanceId"]): doc for doc in self.docs({machines.TAG_NAME: name})}
+        listed.setdefault(str(launched["InstanceId"]), launched)
+        gone = ("shutting-down", "terminated")
+        found = [doc for doc in listed.values() if doc["State"]["Name"] not in gone]
+        oldest = min(found, key=lambda doc: (doc["LaunchTime"], doc["InstanceId"]))
+        for late in found:
+            if late is not oldest:
+                self.terminate(late)
+        return oldest
 
     def terminate(self, doc: Doc) -> None:
         """Terminate the instance and delete its spot request and disks; they are gone when this returns."""
         id = str(doc["InstanceId"])
+        self._deleted.add(id)
+        # Other processes must not take it for a machine that ended by itself. A terminated instance may refuse tags;
+        # then they see it until `_ENDED_S` has passed.
+        with suppress(BadRequest):
+            self._call_if_exists("create_tags", Resources=[id], Tags=tags({machines.TAG_DELETED: "true"}))
         if request := doc.get("SpotInstanceRequestId"):
             # First, because a persistent request would launch another instance.
             self._call_if_exists("cancel_spot_instance_requests", SpotInstanceRequestIds=[request])

@@ -20,11 +20,12 @@ TAG_NAME = "Name"
 TAG_PRICE = "outlast-price"
 TAG_MACHINE = "outlast-machine"
 TAG_RAN = "outlast-ran-s"
+TAG_DELETED = "outlast-deleted"
 TAG_IMAGE = "outlast-from"
 TAG_SET = "outlast-set-"
 TAG_KEY = "outlast-key-"
 TAG_HOST_KEY = "outlast-host-key"
-_OWN = (TAG_NAME, TAG_PRICE, TAG_MACHINE, TAG_RAN, TAG_IMAGE, TAG_HOST_KEY)
+_OWN = (TAG_DELETED, TAG_NAME, TAG_PRICE, TAG_MACHINE, TAG_RAN, TAG_IMAGE, TAG_HOST_KEY)
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 # EC2 allows only these characters in names of tags that an instance reads in its metadata.
@@ -35,6 +36,8 @@ _STATUS: dict[str, Status] = {
     "stopping": "stopping",
     "shutting-down": "stopping",
     "stopped": "stopped",
+    # Listed only for machines of runs that ended by themselves.
+    "terminated": "stopped",
 }
 _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
@@ -115,11 +118,7 @@ def read(doc: Doc, volumes: Mapping[str, Doc]) -> Machine:
     created = min([launched, *(_seconds(disk["AttachTime"]) for disk in disks if "AttachTime" in disk)])
     size_gb = float(sum(volumes.get(str(disk.get("VolumeId")), {}).get("Size", 0) for disk in disks))
     status = _STATUS.get(str(doc["State"]["Name"]), "broken")
-    found = _WHEN.search(str(doc.get("StateTransitionReason", "")))
-    stopped = 0.0
-    if status == "stopped":
-        when = datetime.datetime.fromisoformat(found[1] + "+00:00").timestamp() if found else launched
-        stopped = max(when, launched, created)
+    stopped = max(ended_at(doc), created) if status == "stopped" else 0.0
     return Machine(
         name=known.get(TAG_NAME, str(doc["InstanceId"])),
         cloud="aws",
@@ -140,6 +139,13 @@ def read(doc: Doc, volumes: Mapping[str, Doc]) -> Machine:
         disk_gb=size_gb,
         disk_usd_per_hour=size_gb * price_table.GP3_USD_PER_GB_HOUR,
     )
+
+
+def ended_at(doc: Doc) -> float:
+    """Return when an instance stopped or was terminated, as EC2 reports it; its launch time if EC2 does not."""
+    found = _WHEN.search(str(doc.get("StateTransitionReason", "")))
+    launched = _seconds(doc["LaunchTime"])
+    return max(launched, datetime.datetime.fromisoformat(found[1] + "+00:00").timestamp()) if found else launched
 
 
 def _seconds(when: datetime.datetime) -> float:
