@@ -37,9 +37,9 @@ class Worker:
         self.sweep = sweep
         self.environment = environment
         self.story = SweepStory(workspace.bucket, sweep.name)
-        self.jobs: dict[int, TrialProcess] = {}
+        self.processes: dict[int, TrialProcess] = {}
         self.crashes: dict[int, int] = {}
-        self.leaving = False
+        self.stop_requested = False
 
     def run(self) -> None:
         """Execute trials until none is left for this worker, or the machine is preempted."""
@@ -56,9 +56,9 @@ class Worker:
             time.sleep(poll_s)
 
     def _notice(self, _number: int, _frame: object) -> None:
-        self.leaving = True
-        for job in self.jobs.values():
-            job.request_stop()
+        self.stop_requested = True
+        for process in self.processes.values():
+            process.request_stop()
 
     def _remove_stale(self, state: SweepState) -> None:
         """Delete folders in the restored checkpoint whose trials do not belong to this worker."""
@@ -73,61 +73,61 @@ class Worker:
 
     def _round(self) -> bool:
         """Check the story and the trials once. Return whether the worker is done."""
-        for job in list(self.jobs.values()):
-            job.forward_metrics()
-            if job.ended:
-                self._conclude(job)
-        if self.leaving:
-            return not self.jobs
+        for process in list(self.processes.values()):
+            process.forward_metrics()
+            if process.ended:
+                self._conclude(process)
+        if self.stop_requested:
+            return not self.processes
         state = self.story.refresh()
         mine = {trial.number: trial for trial in self._mine(state)}
-        for number in [number for number in self.jobs if number not in mine]:
+        for number in [number for number in self.processes if number not in mine]:
             report(f"trial {number} was cancelled or moved")
-            self.jobs.pop(number).kill()
+            self.processes.pop(number).kill()
         for number, trial in mine.items():
-            if number not in self.jobs and not self.leaving:
+            if number not in self.processes and not self.stop_requested:
                 self._start(trial)
         return not mine and not state.left
 
     def _start(self, trial: Trial) -> None:
-        job = TrialProcess(self.sweep, trial, self.environment)
-        report(f"trial {trial.number} " + ("resumes" if job.resumed else "starts"))
-        self.jobs[trial.number] = job
-        job.start()
-        if self.leaving:
-            job.request_stop()  # the notice arrived after `start`
+        process = TrialProcess(self.sweep, trial, self.environment)
+        report(f"trial {trial.number} " + ("resumes" if process.resumed else "starts"))
+        self.processes[trial.number] = process
+        process.start()
+        if self.stop_requested:
+            process.request_stop()  # the notice arrived after `start`
 
-    def _conclude(self, job: TrialProcess) -> None:
-        number = job.trial.number
-        if self.leaving and not job.reported_done:
+    def _conclude(self, process: TrialProcess) -> None:
+        number = process.trial.number
+        if self.stop_requested and not process.reported_done:
             # After a notice, an exit does not prove that the trial is done. Its folder has its checkpoints.
-            del self.jobs[number]
+            del self.processes[number]
             return
-        result = self._result(job)
+        result = self._result(process)
         if result is None:
-            report(f"trial {number} crashed with exit code {job.code}; starting it again")
-            del self.jobs[number]
+            report(f"trial {number} crashed with exit code {process.code}; starting it again")
+            del self.processes[number]
             return
         # Upload outputs before the result: a reader of the result must find them.
-        job.keep_outputs(self.workspace.bucket)
+        process.keep_outputs(self.workspace.bucket)
         # Record before deleting: after a crash in between the trial runs again, and its second result is illegal.
         self.story.append(result, nonce=secrets.token_hex(8))
         report(f"trial {number}: {result.outcome}" + (f": {result.why}" if result.why else ""))
-        del self.jobs[number]
-        job.clean()
+        del self.processes[number]
+        process.clean()
 
-    def _result(self, job: TrialProcess) -> ev.ResultRecorded | None:
+    def _result(self, process: TrialProcess) -> ev.ResultRecorded | None:
         """Return the result of an ended trial; None if it may run again."""
-        number, seconds = job.trial.number, time.time() - job.started_at
-        me, metrics = self.environment.run, job.metrics(self.workspace.bucket)
+        number, seconds = process.trial.number, time.time() - process.started_at
+        me, metrics = self.environment.run, process.metrics(self.workspace.bucket)
         result = ev.ResultRecorded(
             trial=number, run=me, outcome="failed", metrics=metrics, seconds=seconds, at=time.time(), by=me
         )
-        if job.code != 0 and not job.reported_done:
+        if process.code != 0 and not process.reported_done:
             self.crashes[number] = self.crashes.get(number, 0) + 1
             if self.crashes[number] < self.sweep.spec.limits.crashes:
                 return None
-            why = f"crashed {self.crashes[number]} times; last exit code {job.code}: {job.last_line()}"
+            why = f"crashed {self.crashes[number]} times; last exit code {process.code}: {process.last_line()}"
             return msgspec.structs.replace(result, why=why)
         values, why = values_of(metrics, self.sweep.search.goals)
         return msgspec.structs.replace(result, outcome="unmeasured" if why else "complete", values=values, why=why)

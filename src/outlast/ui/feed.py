@@ -91,11 +91,11 @@ class Feed:
         self._wanted.set()
         viewer(self.snapshot)
 
-        def leave() -> None:
+        def unsubscribe() -> None:
             self._viewers.pop(number, None)
             self._left_at = time.monotonic()
 
-        return leave
+        return unsubscribe
 
     def follow(self, watch: RunWatch, viewer: Callable[[RunDetail], None]) -> Callable[[], None]:
         """Call `viewer` after every change of this run, in the event loop. Return a function that ends it.
@@ -108,12 +108,12 @@ class Feed:
         if watch is not own:
             viewer(watch.detail)
 
-        def leave() -> None:
+        def unsubscribe() -> None:
             watch.viewers.pop(number, None)
             if not watch.viewers and self._watches.get(run) is watch:
                 del self._watches[run]
 
-        return leave
+        return unsubscribe
 
     def watching(self, run: str) -> tuple[RunWatch, bool]:
         """Return the watch of this run, and whether it is new and must be read first."""

@@ -58,10 +58,10 @@ class Topic(Generic[T]):
         if self._task is None or self._task.done():
             self._task = background_tasks.create(self._follow(), name="topic")
 
-        def leave() -> None:
+        def unsubscribe() -> None:
             self.viewers.pop(number, None)
 
-        return leave
+        return unsubscribe
 
     async def _follow(self) -> None:
         failures = 0
@@ -111,7 +111,7 @@ def follow(
     topics = _TOPICS.setdefault(view.feed, {})
     remote = view.workspace.store.remote
     slot = view.client.content
-    left: list[Callable[[], None]] = []
+    subscriptions: list[Callable[[], None]] = []
 
     def update(latest: TopicUpdate[T]) -> None:
         if not view.client.is_deleted:
@@ -119,16 +119,16 @@ def follow(
                 viewer(latest)
 
     def begin() -> None:
-        if left:
+        if subscriptions:
             return
         topic: Topic[T] | None = topics.get(key)
         if topic is None:
             topic = topics[key] = Topic(make(), every_s=remote_s if remote else every_s)
-        left.append(topic.subscribe(update))
+        subscriptions.append(topic.subscribe(update))
 
     def end() -> None:
-        for leave in left:
-            leave()
+        for unsubscribe in subscriptions:
+            unsubscribe()
         if key in topics and not topics[key].viewers:
             del topics[key]
 

@@ -194,7 +194,7 @@ def _columns() -> list[dict[str, Any]]:
         _column("user", "Owner", width=90),
         _column("price", "$/hour", width=95, **{":valueFormatter": usd}, **right),
         _column("spent", "Spent", width=112, **formatted("outlast.spent(p.data)", "p => outlast.money(p.value)")),
-        _column("age", "Age", width=90, **formatted("outlast.age(p.data)", "p => outlast.span(p.value)")),
+        _column("age", "Duration", width=96, **formatted("outlast.age(p.data)", "p => outlast.span(p.value)")),
     ]
 
 

@@ -112,7 +112,7 @@ class _RunPage:
             self.actions = Actions(self.view, self.detail)
         with ui.element("div").classes("ol-panel ol-facts"):
             self.facts = {title: _Fact(title) for title in ("Attempt", "Location", "$/hour", "Step", "Preemptions")}
-            self.spent, self.age = _Ticking("Spent"), _Ticking("Age")
+            self.spent, self.age = _Ticking("Spent"), _Ticking("Duration")
 
     def _update_head(self, detail: RunDetail) -> None:
         state, request = detail.state, detail.request

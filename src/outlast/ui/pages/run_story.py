@@ -189,7 +189,7 @@ def _bars(drawn: Timeline) -> list[dict[str, Any]]:
 def _handoffs(drawn: Timeline) -> dict[str, Any]:
     return {
         "type": "custom",
-        "name": "handoff",
+        "name": "handover",
         ":renderItem": "outlast.timeline.handoff",
         "itemStyle": {"color": "#7c6fd6"},
         "encode": {"x": [1, 2], "y": 0},

@@ -12,7 +12,7 @@ from outlast.runs.state import Attempt, RunState
 from outlast.ui.format import describe_s, money
 
 # Kinds of bars, in the order of the legend.
-KINDS = ("boot", "work kept", "work lost", "leaving")
+KINDS = ("boot", "work kept", "work lost", "shutdown")
 _SAVES_MAX = 100
 
 
