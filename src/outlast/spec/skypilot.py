@@ -28,7 +28,7 @@ _NO_COUNTERPART = {
     "experimental": "configures SkyPilot",
     "file_mounts_mapping": "internal to SkyPilot",
     "volume_mounts": "internal to SkyPilot",
-    "api_server_access": "there is no server",
+    "api_server_access": "outlast has no server",
     "_metadata": "internal to SkyPilot",
 }
 _NODES = ("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_SETUP_NODE_RANK", "SKYPILOT_SETUP_NODE_IPS")
