@@ -21,6 +21,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from email.parser import BytesParser
 
 # Set by a cloud's boot script: `ec2` if the machine's metadata service is Amazon's; Google's is the default.
@@ -29,6 +30,8 @@ SECRETS_PATH = "/outlast/secrets/"
 _MARK = "# outlast-metadata: "
 _PAUSE_S = 2.0
 _TOKEN_S = 21600
+# Google's IAM takes up to seven minutes to spread a new binding, mostly two; Amazon's about one.
+_LATE_RIGHTS_S = 420.0
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -62,11 +65,15 @@ def send(
     raise OSError(url)
 
 
+class NotAllowedYet(OSError):
+    """Access was denied. Rights that were granted minutes ago take effect late."""
+
+
 def send_ok(method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, near: bool = False) -> bytes:
     """Send a request; return the body. Raises OSError unless the status is 200."""
     status, answer = send(method, url, headers, body, near=near)
     if status != 200:
-        raise OSError(
+        raise (NotAllowedYet if status in (401, 403) else OSError)(
             "{} returned {}: {}".format(url.partition("?")[0], status, answer[:300].decode("utf-8", "replace"))
         )
     return answer
@@ -124,7 +131,7 @@ class Ec2:
         role = self.text(folder).split("\n")[0].strip()
         found = json.loads(self.get(folder + role) or b"{}") if role else {}
         if not found.get("AccessKeyId"):
-            raise OSError("this machine has no role: launch it with an instance profile")
+            raise NotAllowedYet("this machine has no role: launch it with an instance profile")
         return {"id": found["AccessKeyId"], "secret": found["SecretAccessKey"], "token": found.get("Token", "")}
 
     def secrets(self, name: str) -> dict[str, str]:
@@ -269,6 +276,19 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
     return send_ok("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
 
 
+def when_allowed(act: Callable[[], bytes]) -> bytes:
+    """Return the result of `act`; repeat it for some minutes while access is denied."""
+    give_up_at = time.monotonic() + _LATE_RIGHTS_S
+    while True:
+        try:
+            return act()
+        except NotAllowedYet as problem:
+            if time.monotonic() > give_up_at:
+                raise
+            print("outlast: waiting for the rights of this machine:", problem, file=sys.stderr, flush=True)
+            time.sleep(_PAUSE_S)
+
+
 def fetch(attribute: str, place: str) -> str:
     """Fetch the object that a metadata attribute names, once; verify its hash and return its path."""
     machine = this_machine()
@@ -276,7 +296,7 @@ def fetch(attribute: str, place: str) -> str:
     digest, name = url.split("/")[-2:]
     path = os.path.join(place, digest, name)
     if not os.path.exists(path):
-        body = read_object(machine, url)
+        body = when_allowed(lambda: read_object(machine, url))
         if hashlib.sha256(body).hexdigest() != digest:
             raise OSError(f"{url} is damaged: its content does not match its name")
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -3,7 +3,7 @@
     python -m outlast.testing.motobridge ROOT [PORT]
 
 The bridge adds features that moto lacks: client tokens, zones of fleets, refusals, consoles, interruptions. Faults are
-injected by `POST /__bridge/rules` (JSON, a list of `motofaults.Rule`). It listens on loopback only.
+injected by `POST /__bridge/rules` (JSON, a list of `motofaults.FaultRule`). It listens on loopback only.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.gcp.cloud import GcpCloud
+from outlast_gcp_emulator.faults import Fault
 from tests.integration.gcp.home import at_home
 from tests.support.gcp import Rehearsal
 from tests.support.home import UNHURRIED, Home
@@ -113,3 +114,14 @@ def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
     gcp.launch(offer, "own-end", boot=boot, labels={"kind": "test"})
     eventually(lambda: gcp.machines({"kind": "test"}) == [], within_s=60, what="the machine deleting itself")
     gcp.drop_secrets("outlast-x-run-1")
+
+
+@pytest.mark.timeout(120)
+def test_a_machine_waits_for_rights_that_take_effect_late(home: Home, gcp: GcpCloud, rehearsal: Rehearsal) -> None:
+    fault = Fault(path="*/wheels/*", method="GET", status=403, times=2)
+    rehearsal.endpoint.faults.add(fault)
+    answer = home.outlast("run", "--cloud", "gcp", "--zone", ZONES[0], "--", "python", "-c", "print('reached')")
+    assert answer.returncode == 0, answer.stderr
+    assert "reached" in answer.stdout
+    assert "attempt 2" not in answer.stderr
+    assert rehearsal.endpoint.faults.left() == 0
