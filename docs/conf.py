@@ -28,7 +28,7 @@ html_title = "outlast"
 html_show_copyright = False
 html_copy_source = False
 html_show_sphinx = False
-# Code that is no code of a known language: output, and words with holes in them.
+# Blocks without a known language: output, and templates.
 highlight_language = "text"
 # A shell block may hold `…`, which the lexer of bash takes for a mistake.
 suppress_warnings = ["misc.highlighting_failure"]

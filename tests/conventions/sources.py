@@ -20,7 +20,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def shown(path: Path) -> str:
-    """A path as messages name it."""
+    """Return a path as messages name it."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -29,7 +29,7 @@ def document(name: str) -> str:
 
 
 def part(text: str, heading: str) -> str:
-    """What stands below a heading, until the next one of its level or above; empty if there is no such heading."""
+    """Return the text below a heading, up to the next one of its level or above; empty if it is missing."""
     lines = text.splitlines()
     if heading not in lines:
         return ""
@@ -46,7 +46,7 @@ def part(text: str, heading: str) -> str:
 
 
 def tracked() -> list[Path]:
-    """Every file that is published: what git tracks, or all files where there is no git."""
+    """List every published file: those that git tracks, or all files without git."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         names = [name for name in listed.split("\0") if name]

@@ -1,4 +1,4 @@
-"""A home of its own for every test: workspace, cloud and home directory are new, and no machine outlives the test."""
+"""A separate home for every test: new workspace, cloud and home directory; no machine outlives the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ while count < total:
     print("count", count, flush=True)
 open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "total.txt"), "w").write(str(count))
 """
-# The same, but its first attempt counts on until its machine is taken away: whoever takes it away need not hurry.
+# The same, but its first attempt counts on until its machine is preempted: the test need not hurry.
 UNHURRIED = COUNTER.replace("while count < total:", 'while count < total or os.environ["OUTLAST_ATTEMPT"] == "1":')
 
 
@@ -93,7 +93,7 @@ class Home:
         return process
 
     def run(self, *argv: str) -> str:
-        """Submit without any supervisor of its own; the name of the run."""
+        """Submit without a supervisor; return the name of the run."""
         from outlast.cli.shared.project import load_project, spec_of
         from outlast.submit.run import submit
 

@@ -1,6 +1,6 @@
 """Programs that more than one kind of test runs on machines."""
 
-# Saves, and waits for the end of its machine; what is resumed is done.
+# Saves, and waits for the end of its machine; a resumed attempt finishes at once.
 WAITS = """
 import os, time
 path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")

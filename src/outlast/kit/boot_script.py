@@ -56,10 +56,9 @@ def metadata(bucket: Bucket, *, extra: str = "") -> dict[str, str]:
 def _prepare(settings: Mapping[str, str]) -> str:
     # The fetching program is a tested module of ours, sent as text.
     fetch = resources.files("outlast.code").joinpath("bootstrap.py").read_text("utf-8")
-    script = resources.files("outlast.kit").joinpath("boot.sh").read_text("utf-8")
+    script = resources.files("outlast.kit").joinpath("boot.sh").read_text("utf-8").replace("@FETCH@", fetch)
     head, newline, rest = script.partition("\n")
     # User data of EC2 has a limit: send no comments.
-    lines = [line for line in rest.splitlines(keepends=True) if not line.lstrip().startswith("# ")]
-    rest = "".join(lines).replace("@FETCH@", fetch)
+    rest = "".join(line for line in rest.splitlines(keepends=True) if not line.lstrip().startswith("# "))
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
     return head + newline + exports + rest

@@ -78,9 +78,7 @@ def test_missing_programs_are_warnings_with_their_purpose(console: Console, tmp_
 
 
 @pytest.mark.parametrize(("mode", "state"), [("nonsense", "error"), ("plain", "warning")])
-def test_reports_the_mode_of_the_local_cloud_and_why_not_a_better_one(
-    console: Console, mode: str, state: str
-) -> None:
+def test_reports_the_mode_of_the_local_cloud_and_why_not_a_better_one(console: Console, mode: str, state: str) -> None:
     row = rows(console, OUTLAST_LOCAL_MODE=mode)["local cloud"]
     assert mode in row["says"]
     if os.uname().sysname == "Linux":

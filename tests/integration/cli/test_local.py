@@ -151,11 +151,11 @@ def test_deletes_at_once_with_yes(console: Console, machine: str) -> None:
     assert console.json("local", "machines") == []
 
 
-@pytest.mark.parametrize("argv", [["serial", "nobody"], ["delete", "nobody", "--yes"]])
+@pytest.mark.parametrize("argv", [["serial", "absent"], ["delete", "absent", "--yes"]])
 def test_a_missing_machine_is_an_error_of_the_cloud(console: Console, argv: list[str]) -> None:
     answer = console.run("local", *argv)
     assert answer.returncode == 5
-    assert "nobody" in answer.stderr
+    assert "absent" in answer.stderr
 
 
 def test_a_read_only_local_cloud_is_a_clear_error(console: Console) -> None:

@@ -17,8 +17,8 @@ from tests.support.home import Home
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server"),
-    pytest.mark.skipif(not shutil.which("rsync"), reason="there is no rsync here: apt install rsync"),
+    pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server"),
+    pytest.mark.skipif(not shutil.which("rsync"), reason="rsync is not installed: apt install rsync"),
 ]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -173,7 +173,7 @@ def test_running_on_the_cloud_by_hand(home: Home) -> None:
     assert stopped["disk_gb"] == 40
     done(home, "machine", "resize", "emade", "--type", "local-4")
     done(home, "machine", "start", "emade")
-    # Detached: the keeper leaves, the command goes on, and somebody looks again later.
+    # Detached: the command continues without the terminal; a later command attaches again.
     command = "sleep 1; wc -l < dataset/a.csv > answer"
     done(home, "machine", "keep", "emade", "--command", command, "--then", "leave", "--once")
     eventually(lambda: on(home, "emade", "cat answer") == "1\n", within_s=40, what="the detached command ends")

@@ -85,7 +85,7 @@ class AwsDatabases:
             self.client.call("rds", "create_db_instance", **parameters)
         except AlreadyExists:
             # An answer was lost, or an earlier creation was interrupted. Another owner's database has other labels.
-            if dict(request.labels).items() > self.find(name).labels.items():
+            if not dict(request.labels).items() <= self.find(name).labels.items():
                 raise
             self._wait_available(name)
             self._change(name, MasterUserPassword=password)
