@@ -35,6 +35,7 @@ def test_a_cluster_without_head_is_shown_from_its_records(visit: Visit, lived: L
     assert "job=job-2" in page.url
 
 
+@pytest.mark.full
 def test_a_cluster_whose_record_is_damaged_is_shown(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_chosen_metric_is_stored_in_the_url(visit: Visit, lived: Lived) -> N
     page.wait_for_url("**curve=accuracy")
 
 
+@pytest.mark.full
 def test_a_report_appears_in_the_list_when_a_drill_ends(
     lived: Lived, empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

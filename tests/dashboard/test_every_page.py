@@ -34,6 +34,7 @@ def test_every_page_fits_a_phone_and_names_its_controls(visit: Visit, lived: Liv
         assert page.evaluate(NAMELESS) == [], path
 
 
+@pytest.mark.full
 def test_every_page_has_a_dark_mode(visit: Visit) -> None:
     page = visit.open("/sweeps", dark=True)
     for path in PAGES:
@@ -62,6 +63,7 @@ def test_every_page_is_reached_by_keys(visit: Visit) -> None:
         page.wait_for_url(f"**{path}")
 
 
+@pytest.mark.full
 def test_every_empty_page_names_the_command_that_fills_it(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

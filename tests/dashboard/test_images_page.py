@@ -29,6 +29,7 @@ def test_the_list_has_tests_and_cost_and_links_to_recipe_and_output(visit: Visit
     assert "is the newest image of `env`" in page.inner_text("#main")
 
 
+@pytest.mark.full
 def test_a_failed_build_appears_live_with_its_step_and_reason_as_text(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from outlast.code.record import CodeRecord
 from outlast.runs.ended import EndedRuns, record_of
 from outlast.runs.events import Cancelled, Submitted
@@ -107,6 +109,7 @@ def test_every_control_has_a_name(visit: Visit, lived: Lived) -> None:
     assert not nameless
 
 
+@pytest.mark.full
 def test_changes_appear_without_a_reload(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
@@ -145,6 +148,7 @@ def test_more_ended_runs_are_shown_on_demand(
     page.get_by_role("button", name="Show more ended runs").wait_for(state="hidden")
 
 
+@pytest.mark.full
 def test_problems_are_shown_until_they_end(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

@@ -35,6 +35,7 @@ def test_no_password_of_a_database_is_shown(lived: Lived) -> None:
     assert password not in repr(ResourceReader(lived.workspace, lambda _: {"local": lived.cloud})())
 
 
+@pytest.mark.full
 def test_volumes_appear_and_disappear_live(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

@@ -19,6 +19,7 @@ def tab(page: Any, name: str) -> Any:
     return page.get_by_role("tab", name=name)
 
 
+@pytest.mark.full
 def test_every_tab_shows_an_ended_run(visit: Visit, lived: Lived) -> None:
     run = lived.names.drill
     page = visit.open(f"/run/{run}")
@@ -137,6 +138,7 @@ def test_pull_copies_the_outputs_as_the_command_does(lived: Lived, visit: Visit)
 LINE = b"%07d \x1b[32msome\x1b[0m words that a program prints all day long, in every step\n"
 
 
+@pytest.mark.full
 def test_a_long_log_is_fetched_in_windows(visit: Visit, lived: Lived) -> None:
     """Append 16 MB to the log of an ended run, of which the browser fetches some kilobytes."""
     run, bucket = lived.names.failed, lived.workspace.bucket
@@ -176,6 +178,7 @@ def test_a_long_log_is_fetched_in_windows(visit: Visit, lived: Lived) -> None:
     assert "at=" not in again.url
 
 
+@pytest.mark.full
 def test_scrolling_through_a_log_shows_each_line_once(visit: Visit, lived: Lived) -> None:
     """Scroll through more lines than the page keeps: removed lines return."""
     run, bucket = lived.names.undisturbed, lived.workspace.bucket
@@ -198,6 +201,7 @@ def test_scrolling_through_a_log_shows_each_line_once(visit: Visit, lived: Lived
         assert len(lines) <= 3700
 
 
+@pytest.mark.full
 def test_metrics_are_drawn_live_with_other_runs_and_their_names_are_escaped(visit: Visit, lived: Lived) -> None:
     # Runs with one attempt: repeated steps of later attempts are not drawn twice.
     run, other, bucket = lived.names.undisturbed, lived.names.failed, lived.workspace.bucket

@@ -65,6 +65,7 @@ def test_another_account_forges_neither_host_nor_origin(served: Served) -> None:
         assert as_other_user(served, "/", "-H", f"Host: {host}" if host else "Host;")[0] in (400, 421)
 
 
+@pytest.mark.full
 @as_root
 def test_password_guesses_by_another_account_do_not_lock_the_owner_out(
     empty: Home, serve: Callable[..., Served], tmp_path: Path

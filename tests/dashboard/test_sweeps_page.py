@@ -37,6 +37,7 @@ def test_the_list_links_to_a_sweep_and_the_sweep_to_its_best_run(visit: Visit, l
     assert first.get_by_role("link", name=leader.run).get_attribute("href") == f"/run/{leader.run}"
 
 
+@pytest.mark.full
 def test_a_sweep_has_optunas_plots_and_parallel_coordinates(visit: Visit, lived: Lived) -> None:
     page = visit.open(f"/sweeps/{lived.names.sweep}")
     for name in ("history", "importance", "slice", "contour", "edf", "timeline"):
@@ -45,6 +46,7 @@ def test_a_sweep_has_optunas_plots_and_parallel_coordinates(visit: Visit, lived:
     page.wait_for_selector('[aria-label="Parallel coordinates"] canvas')
 
 
+@pytest.mark.full
 def test_the_filter_is_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     ended = len(SweepStory(lived.workspace.bucket, lived.names.sweep).refresh().ended)
     page = visit.open(f"/sweeps/{lived.names.sweep}")
@@ -78,6 +80,7 @@ def half(lived: Lived, empty: Home) -> tuple[Home, Callable[[], None]]:
     return empty, add_events
 
 
+@pytest.mark.full
 def test_a_sweep_is_live_in_the_list_and_on_its_page(
     half: tuple[Home, Callable[[], None]],
     serve: Callable[..., Served],

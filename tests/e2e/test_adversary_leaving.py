@@ -116,6 +116,7 @@ def test_damaged_hints_do_not_stop_commands(home: Home) -> None:
     assert process.returncode == 7
 
 
+@pytest.mark.full
 def test_a_kept_machine_is_reported_with_the_reason_of_the_failure(home: Home) -> None:
     home.write("crash.py", "import sys\nsys.exit(3)\n")
     answer = home.outlast("run", "--crashes", "1", "--keep-on-failure", "2s", "--", "python3", "crash.py")
@@ -127,6 +128,7 @@ def test_a_kept_machine_is_reported_with_the_reason_of_the_failure(home: Home) -
     home.until(lambda: not processes_mentioning(str(home.root)), "end of every process")
 
 
+@pytest.mark.full
 def test_following_a_run_whose_workspace_was_deleted_ends_with_an_error(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     process = home.start("run", "--", "python3", "wait.py")

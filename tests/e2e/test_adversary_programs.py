@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.home import COUNTER, Home
 
 # The first attempt stops at 10, so that its machine can be preempted at any time.
@@ -20,6 +22,7 @@ def test_a_program_whose_daemon_keeps_printing_finishes(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_program_with_checkpoints_among_its_code_survives(home: Home) -> None:
     home.write("count.py", STUCK.replace('os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "count")', '"count"'))
     process = home.start("run", "--checkpoint", ".", "--", "python3", "count.py", "15", "0.02")
@@ -46,6 +49,7 @@ def test_a_program_with_outputs_inside_its_checkpoints_finds_the_folder_after_a_
     assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "15"
 
 
+@pytest.mark.full
 def test_outputs_of_a_lost_machine_are_kept_if_a_later_attempt_resumed_from_it(home: Home) -> None:
     home.write(
         "epochs.py",

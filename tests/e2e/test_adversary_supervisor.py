@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 
 from outlast.clouds.cloud import Boot, Machine, Offer
 from outlast.clouds.local.catalog import ZONES
@@ -105,6 +106,7 @@ class Unbootable(LocalCloud):
         return super().launch(offer, name, boot=msgspec.structs.replace(boot, script=script), labels=labels)
 
 
+@pytest.mark.full
 def test_the_reason_is_reported_when_machines_end_before_the_command_starts(home: Home) -> None:
     home.cloud = Unbootable(str(home.root / "cloud"))
     run = home.run("true")
@@ -115,6 +117,7 @@ def test_the_reason_is_reported_when_machines_end_before_the_command_starts(home
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_findings_before_the_start_of_the_command_are_in_the_log(home: Home) -> None:
     save = "import os, time\nopen(os.environ['OUTLAST_CHECKPOINT_DIR'] + '/one', 'w').write('1')\ntime.sleep(600)\n"
     home.write("save.py", save)

@@ -95,6 +95,7 @@ def test_a_stockout_moves_to_the_next_zone_and_is_reported(home: Home) -> None:
     assert "refused" in answer.stderr
 
 
+@pytest.mark.full
 def test_a_run_without_capacity_waits_with_a_reason_and_continues_when_there_is_some(home: Home) -> None:
     zones = list(home.cloud.zone_settings())
     for zone in zones:

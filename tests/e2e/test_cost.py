@@ -30,6 +30,7 @@ def released(home: Home) -> list[ev.Released]:
     return [event for event in story.events if isinstance(event, ev.Released)]
 
 
+@pytest.mark.full
 def test_the_cost_of_a_preempted_run_is_the_sum_of_its_releases_and_includes_lost_work(home: Home) -> None:
     home.write("train.py", COUNTER)
     process = home.start("run", "--no-pull", "--", "python", "train.py", "120", "0.1")

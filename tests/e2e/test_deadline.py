@@ -65,6 +65,7 @@ def test_the_run_ends_in_time_with_the_predicted_mix_and_cost(home: Home) -> Non
     assert state.cost_usd == pytest.approx(foretold.cost_usd, rel=0.10)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_the_run_moves_to_on_demand_before_a_loss_would_miss_the_deadline(home: Home) -> None:
     home.write("counter.py", COUNTER)

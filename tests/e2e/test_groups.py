@@ -138,6 +138,7 @@ def writers(book: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_only_one_master_runs_at_a_time(home: Home, book: Path) -> None:
     first = submit_master(home, book, 120, "first")
     home.until(lambda: entries(book), "it writes")
@@ -158,6 +159,7 @@ def test_only_one_master_runs_at_a_time(home: Home, book: Path) -> None:
     assert all(home.state(run).ending == "finished" for run in (first, *others))
 
 
+@pytest.mark.full
 def test_the_next_attempt_of_a_master_takes_over_after_a_lost_machine(home: Home, book: Path) -> None:
     run = submit_master(home, book, 60, "master")
     home.until(lambda: entries(book), "it writes")

@@ -54,6 +54,7 @@ def test_at_a_limit_the_program_saves_and_the_run_ends_as_stopped(home: Home) ->
     assert (row["state"], row["limit"]) == ("stopped", "max_hours")
 
 
+@pytest.mark.full
 def test_a_warning_precedes_a_limit(home: Home) -> None:
     home.write("train.py", COUNTER)
     answer = home.outlast(
@@ -74,6 +75,7 @@ def test_a_program_that_ignores_the_signal_is_killed_after_the_grace(home: Home)
     assert not home.machines()
 
 
+@pytest.mark.full
 def test_a_program_that_ends_within_the_grace_is_finished(home: Home) -> None:
     program = PATIENT.replace("sys.exit(0)", 'open(os.environ["OUTLAST_DONE_FILE"], "w").close(); sys.exit(0)')
     home.write("train.py", program)
@@ -104,6 +106,7 @@ def test_a_spent_budget_of_the_workspace_stops_live_runs(home: Home) -> None:
     assert [record.state.cost_usd for record in ended] == [released[0].cost_usd]
 
 
+@pytest.mark.full
 def test_a_run_saves_at_its_own_budget_and_exceeds_it_only_slightly(home: Home) -> None:
     """The run skips the check that refuses such a budget: an hour is too long for a test."""
     home.write("train.py", PATIENT)
@@ -124,6 +127,7 @@ def test_a_run_saves_at_its_own_budget_and_exceeds_it_only_slightly(home: Home) 
     assert 0 < state.cost_usd <= budget + 10.0 / 3600 * state.attempts[0].price_usd_per_hour
 
 
+@pytest.mark.full
 def test_no_more_machines_than_allowed_run_at_a_time(home: Home) -> None:
     write_limits(home.workspace.bucket, Limits(max_machines=1))
     first, second = home.run("sleep", "2"), home.run("sleep", "1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from outlast.runs.metrics import Curves, stitched, unstitched, write_piece
 from tests.support.home import Home
 
@@ -75,6 +77,7 @@ def test_the_curve_of_a_preempted_run_is_complete_and_monotonic(home: Home) -> N
     assert "metrics  step 59: loss 0.01667, accuracy 0.9836\n" in result
 
 
+@pytest.mark.full
 def test_a_preempted_run_is_drawn_with_its_mark(home: Home) -> None:
     run = preempted_run(home)
     answer = home.outlast("plot", "last")
@@ -143,6 +146,7 @@ while time.time() < begin + 4:
 """
 
 
+@pytest.mark.full
 def test_a_program_that_only_logs_metrics_is_not_hung(home: Home) -> None:
     home.write("silent.py", SILENT)
     answer = home.outlast("run", "--hang-after", "2s", "--", "python3", "silent.py")

@@ -47,6 +47,7 @@ def survives(home: Home, path: str, *, notice: bool) -> str:
     return output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("notice", [True, False])
 def test_a_checkpoint_file_beside_the_code_is_restored_and_the_code_stays(home: Home, notice: bool) -> None:
     home.write("train.py", PLAIN)
@@ -57,11 +58,13 @@ def test_a_checkpoint_file_beside_the_code_is_restored_and_the_code_stays(home: 
     assert "=> loaded at 0\n" in output
 
 
+@pytest.mark.full
 def test_an_open_database_beside_the_code_is_restored(home: Home) -> None:
     home.write("train.py", DATABASE)
     survives(home, "study.db", notice=False)
 
 
+@pytest.mark.full
 def test_a_pattern_in_a_folder_below_is_drilled(home: Home) -> None:
     home.write("train.py", PLAIN.replace("time.sleep(0.1)", "time.sleep(0.05)"))
     home.write("names_of_checkpoints.py", 'PATH = "out/ckpt-1.pt"')

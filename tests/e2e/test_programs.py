@@ -12,6 +12,7 @@ import pytest
 from tests.support.home import COUNTER, Home, processes_mentioning
 
 
+@pytest.mark.full
 def test_a_program_that_ignores_sigterm_is_killed_before_the_deadline_and_resumes(home: Home) -> None:
     home.write(
         "deaf.py",
@@ -105,6 +106,7 @@ def test_output_of_100_mb_is_logged_to_the_last_byte(home: Home) -> None:
     assert len(logs.stdout) == 100_000_000
 
 
+@pytest.mark.full
 def test_a_hang_is_reported_as_a_crash(home: Home) -> None:
     home.write("hang.py", "import time\nprint('then nothing', flush=True)\nwhile True: time.sleep(60)\n")
     answer = home.outlast("run", "--hang-after", "1s", "--crashes", "2", "--", "python3", "hang.py")
@@ -155,6 +157,7 @@ def test_a_missing_command_is_reported(home: Home) -> None:
     assert "no-such-program" in answer.stderr
 
 
+@pytest.mark.full
 def test_keep_on_failure_keeps_the_machine_of_a_crashed_run(home: Home) -> None:
     home.write("crash.py", "import sys\nsys.exit(1)\n")
     answer = home.outlast("submit", "--crashes", "1", "--keep-on-failure", "3s", "--", "python3", "crash.py")
@@ -234,6 +237,7 @@ def test_a_full_workspace_delays_a_run_and_does_not_end_it(home: Home, tmp_path:
     assert "line 29" in output
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are listed only on Linux")
 def test_an_open_log_beside_the_checkpoints_does_not_delay_commits(home: Home) -> None:
     """Like TensorBoard's log, in the folder that many frameworks use for both."""
@@ -248,6 +252,7 @@ def test_an_open_log_beside_the_checkpoints_does_not_delay_commits(home: Home) -
     assert home.log().count("resumed at 0\n") == 1
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are listed only on Linux")
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 def test_an_open_database_is_committed_as_a_checkpoint(home: Home, journal: str) -> None:
@@ -282,6 +287,7 @@ print("done", *row, *study.execute("PRAGMA integrity_check").fetchone(), flush=T
     assert home.log().rstrip().endswith("ok")
 
 
+@pytest.mark.full
 def test_the_log_of_the_run_has_the_reason_of_a_missing_commit(home: Home) -> None:
     """The console of the machine is deleted with the machine."""
     home.write(

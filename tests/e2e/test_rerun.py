@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.home import Home
 
 PROGRAM = """
@@ -38,6 +40,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_rerun_repeats_the_recorded_run_and_compare_shows_differences(home: Home) -> None:
     home.write("train.py", PROGRAM)
     argv = ["run", "--name", "lr", "-p", "lr=0.5", "--", "python3", "train.py", "{lr}"]

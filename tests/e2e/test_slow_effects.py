@@ -79,6 +79,7 @@ def machine_of(home: Home, run: str) -> str:
     return home.workspace.machine_name(run, 1)
 
 
+@pytest.mark.full
 def test_a_slow_deletion_delays_neither_other_runs_nor_the_lease(home: Home, slow: SlowCloud) -> None:
     first = waiting_run(home)
     deletion = f"delete {machine_of(home, first)}"
@@ -134,6 +135,7 @@ def test_a_run_that_is_cancelled_during_its_launch_leaves_no_machine(home: Home,
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_stopping_supervisor_leaves_a_slow_deletion_to_the_next(home: Home, slow: SlowCloud) -> None:
     run = waiting_run(home)
     deletion = f"delete {machine_of(home, run)}"

@@ -39,6 +39,7 @@ def assert_right_total(home: Home, total: int = TOTAL) -> None:
     assert body == str(total).encode()
 
 
+@pytest.mark.full
 def test_the_total_is_right_after_five_preemptions_at_random_times(home: Home) -> None:
     dice = random.Random(20261115)
     process = start_counter(home, total=160)
@@ -86,6 +87,7 @@ print("whole at the end:", open(path).read(), flush=True)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("notice", [True, False])
 def test_an_incomplete_checkpoint_is_never_restored(home: Home, notice: bool) -> None:
     home.write(
@@ -101,6 +103,7 @@ def test_an_incomplete_checkpoint_is_never_restored(home: Home, notice: bool) ->
     assert home.state().crashes == 0
 
 
+@pytest.mark.full
 def test_a_run_survives_kill_9_of_outlast_run(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(10)
@@ -112,6 +115,7 @@ def test_a_run_survives_kill_9_of_outlast_run(home: Home) -> None:
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_run_survives_kill_9_of_outlast_run_and_an_unobserved_preemption(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
@@ -149,6 +153,7 @@ def test_a_run_survives_kill_9_of_the_agent(home: Home) -> None:
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_run_survives_kill_9_of_the_shim(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
@@ -162,6 +167,7 @@ def test_a_run_survives_kill_9_of_the_shim(home: Home) -> None:
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_run_survives_repeated_kills_of_its_supervisor(home: Home) -> None:
     home.write("count.py", COUNTER)
     run = home.run("python3", "count.py", "40", "0.05")
@@ -231,6 +237,7 @@ while True: time.sleep(0.05)
     assert second.zone != first.zone  # not back to where it was just preempted
 
 
+@pytest.mark.full
 def test_an_interrupt_without_a_terminal_detaches_and_a_background_supervisor_continues(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(5)
@@ -244,6 +251,7 @@ def test_an_interrupt_without_a_terminal_detaches_and_a_background_supervisor_co
     home.until(lambda: not processes_mentioning(str(home.root)), "end of the background supervisor")
 
 
+@pytest.mark.full
 def test_a_machine_may_be_preempted_while_its_predecessor_is_still_leaving(home: Home) -> None:
     endless = COUNTER.replace("while count < total:", 'while not os.path.exists("/tmp/never"):')
     home.write("train.py", endless)

@@ -141,6 +141,7 @@ def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s:
     check_best_again(home, state)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_each_trial_has_one_result_despite_preemptions_and_killed_drivers(home: Home) -> None:
     rehearse(home, 9, 3, pause_s=0.2, every_s=1.5, within_s=200.0)
@@ -191,6 +192,7 @@ def test_a_missing_metric_halts_the_sweep_and_lists_the_logged_ones(home: Home) 
     assert len(home.workspace.runs()) <= 4
 
 
+@pytest.mark.full
 def test_repeated_crashes_halt_the_sweep(home: Home) -> None:
     home.write("train.py", "raise SystemExit('no such luck')")
     argv = ["--param", "lr=1..90", "--goal", "min:loss", "--trials", "90", "--crashes", "1"]
@@ -200,6 +202,7 @@ def test_repeated_crashes_halt_the_sweep(home: Home) -> None:
     assert len(home.workspace.runs()) <= 5
 
 
+@pytest.mark.full
 def test_the_last_json_line_is_the_result_and_trials_can_be_added(home: Home) -> None:
     home.write(
         "train.py", "import json, sys; print('hello'); print(json.dumps({'score': int(sys.argv[-1])})); print('x')"
@@ -216,6 +219,7 @@ def test_the_last_json_line_is_the_result_and_trials_can_be_added(home: Home) ->
     assert "the grid has 4 points" in too_many.stderr
 
 
+@pytest.mark.full
 def test_a_detached_sweep_can_be_stopped_and_shown_from_elsewhere(home: Home, tmp_path: Path) -> None:
     command = write_trial(home, pause_s=0.3)
     answer = home.outlast("sweep", *SEARCHED, "--trials", "40", "--parallel", "2", "--detach", *command)
@@ -234,6 +238,7 @@ def test_a_detached_sweep_can_be_stopped_and_shown_from_elsewhere(home: Home, tm
     assert [(row["sweep"], row["state"]) for row in listed] == [(name, "stopped")]
 
 
+@pytest.mark.full
 def test_ctrl_c_moves_the_sweep_of_a_file_to_the_background(home: Home) -> None:
     write_trial(home, pause_s=1.0)
     home.write(
@@ -251,6 +256,7 @@ def test_ctrl_c_moves_the_sweep_of_a_file_to_the_background(home: Home) -> None:
     check_each_once(home, 4)
 
 
+@pytest.mark.full
 def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
     home.write(
         "train.py",
@@ -271,6 +277,7 @@ def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
     assert all(trial.reports for trial in state.trials if trial.outcome == "pruned")
 
 
+@pytest.mark.full
 def test_results_are_drawn_and_exported(home: Home) -> None:
     home.write(
         "train.py", "import json, sys; print(json.dumps({'loss': (int(sys.argv[1]) - 3) ** 2 + len(sys.argv[2])}))"

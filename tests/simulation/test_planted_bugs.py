@@ -13,6 +13,7 @@ SEEDS = 500
 ALL = BUGS | SUBTLE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bug", ALL)
 def test_a_planted_bug_is_found(bug: str) -> None:
     kind, guards = ALL[bug]

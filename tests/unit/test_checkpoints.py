@@ -75,6 +75,7 @@ def restored(bucket: Bucket, *numbers: int) -> tuple[dict[str, bytes], list[str]
         return found, problems
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(
     states=st.lists(st.tuples(folders, st.none() | st.integers(-3, 3)), min_size=1, max_size=7),

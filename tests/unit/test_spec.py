@@ -207,6 +207,7 @@ names = st.sampled_from(
 tables = st.dictionaries(names | st.text(), values | st.dictionaries(names | st.text(), values, max_size=4), max_size=6)
 
 
+@pytest.mark.full
 @settings(max_examples=400, deadline=None)
 @given(tables)
 def test_any_table_results_in_a_spec_or_a_spec_error(table: dict[str, Any]) -> None:

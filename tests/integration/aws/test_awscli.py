@@ -45,6 +45,7 @@ def aws(home: AwsHome, bridge: Bridge, *argv: str) -> Any:
     return json.loads(done.stdout) if done.stdout.strip() else {}
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_the_aws_command_sees_a_run_and_deletes_its_machine_without_harm(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge

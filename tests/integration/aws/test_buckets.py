@@ -45,6 +45,7 @@ def test_a_write_that_conflicts_with_one_that_succeeded_finds_the_object(bucket:
     assert bucket.get("one") == b"theirs"
 
 
+@pytest.mark.full
 def test_a_conflict_that_does_not_end_is_not_an_existing_object(bucket: Bucket, bridge: Bridge) -> None:
     bridge.rules(CONFLICT)
     with pytest.raises(StoreUnreachable, match="`one` was refused 6 times because of a conflicting request"):

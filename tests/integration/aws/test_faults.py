@@ -111,6 +111,7 @@ def test_a_machine_of_a_run_that_ended_by_itself_is_stopped_until_it_is_deleted(
         cloud.machine(run.name)
 
 
+@pytest.mark.full
 def test_a_listing_that_lags_behind_the_launch_makes_no_second_machine(
     run: Run, cloud: AwsCloud, bridge: Bridge
 ) -> None:
@@ -126,6 +127,7 @@ def test_parameters_are_checked_against_the_services_own_model(cloud: AwsCloud) 
     assert cloud.client.service("ec2").meta.config.parameter_validation is True
 
 
+@pytest.mark.full
 def test_a_throttled_call_is_retried_by_us_and_not_by_boto3(cloud: AwsCloud, bridge: Bridge) -> None:
     for code, status, kind, tries in (
         ("RequestLimitExceeded", 503, Throttled, TRIES),

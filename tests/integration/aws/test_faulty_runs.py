@@ -63,6 +63,7 @@ class Story:
         return state
 
 
+@pytest.mark.full
 def test_two_zones_without_capacity_are_skipped(home: AwsHome, cloud: AwsCloud, bridge: Bridge) -> None:
     zones = [offer.zone for offer in cloud.offers(Requirements(type="c6i.large"))][:3]
     full = [{"action": "CreateFleet", "zone": zone, "code": "InsufficientInstanceCapacity"} for zone in zones[:2]]
@@ -83,6 +84,7 @@ def test_throttling_of_every_second_call_of_any_kind_only_takes_time(
     assert [one.outcome for one in state.attempts] == ["finished"]
 
 
+@pytest.mark.full
 def test_an_answer_lost_after_the_launch_creates_no_second_machine(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.testing.cloud_conformance import MachineFactory, eventually
 from tests.support.aws import Bridge
@@ -23,6 +25,7 @@ sleep 1000
 """
 
 
+@pytest.mark.full
 def test_an_instance_reads_its_tags_and_notices_with_a_token(cloud: AwsCloud, bridge: Bridge) -> None:
     fleet = MachineFactory(cloud, patience_s=20.0)
     try:

@@ -34,6 +34,7 @@ def mode(request: pytest.FixtureRequest, home: AwsHome, tmp_path: Path) -> str:
     return str(request.param)
 
 
+@pytest.mark.full
 def test_a_run_on_the_local_cloud_uses_a_workspace_in_s3(home: AwsHome, mode: str) -> None:
     answer = home.outlast(*RUN, timeout_s=240.0)
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -41,6 +42,7 @@ def test_a_run_on_the_local_cloud_uses_a_workspace_in_s3(home: AwsHome, mode: st
     assert home.state("count-1").ending == "finished"
 
 
+@pytest.mark.full
 def test_the_key_is_in_no_object_of_the_workspace_and_is_dropped_with_the_run(home: AwsHome) -> None:
     home.environment |= {"AWS_SECRET_ACCESS_KEY": "a-very-secret-key"}
     answer = home.outlast(*RUN, timeout_s=240.0)
@@ -51,6 +53,7 @@ def test_the_key_is_in_no_object_of_the_workspace_and_is_dropped_with_the_run(ho
     home.until(lambda: not list(Path(home.cloud.root, "secrets").iterdir()), "the end of the secret")
 
 
+@pytest.mark.full
 def test_a_key_for_the_bucket_precedes_the_key_of_the_user(home: AwsHome) -> None:
     home.environment |= {"OUTLAST_S3_KEY_ID": "AKIDOFTHEBUCKET", "OUTLAST_S3_KEY_SECRET": "key-of-the-bucket"}
     submitted = home.outlast("submit", *RUN[1:])

@@ -28,6 +28,7 @@ def actions(cloud: AwsCloud, role: str) -> set[str]:
     return {action for one in statements for action in one["Action"]}
 
 
+@pytest.mark.full
 def test_setup_prints_commands_or_applies_them_and_may_be_repeated(home: Home, cloud: AwsCloud) -> None:
     printed = home.outlast("setup", "aws")
     assert printed.returncode == 0, printed.stderr

@@ -69,6 +69,7 @@ def test_a_supervisor_machine_is_restarted_and_deleted_after_the_last_run(
     assert left(cloud.client) == {}
 
 
+@pytest.mark.full
 def test_it_is_switched_off_and_nothing_is_left(home: AwsHome, cloud: AwsCloud) -> None:
     assert home.outlast("supervise", "--on", "aws", "--no-wait", timeout_s=150).returncode == 0
     off = home.outlast("supervise", "--off", timeout_s=90)

@@ -24,6 +24,7 @@ def test_prints_cost_end_and_risk_with_histograms(console: Console) -> None:
         assert word in result
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_runs(console: Console) -> None:
     one, again, other = (console.json("simulate", *JOB, "--seed", seed) for seed in ("3", "3", "4"))
     assert one == again

@@ -43,6 +43,7 @@ print("SQUARES", ray.get(found), flush=True)
 """
 
 
+@pytest.mark.full
 @pytest.mark.timeout(420)
 def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench: Bench) -> None:
     (bench.project / "job.py").write_text(JOB)

@@ -78,6 +78,7 @@ def test_survives_a_crash_of_the_supervisor_at_every_point(quarter: int) -> None
         survive("supervisor", number)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["submit", "agent", "supervisor"])
 def test_survives_pairs_of_crashes(kind: str) -> None:
     count = len(points_of(kind))

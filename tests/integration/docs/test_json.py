@@ -67,6 +67,7 @@ def check(home: Home, line: str) -> None:
         pytest.fail(f"outlast {line} --json: {problem}\n{answer.stdout[:1500]}")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_commands_print_their_declared_fields(home: Home) -> None:
     home.write("count.py", COUNTER)

@@ -82,7 +82,10 @@ def _typed(block: Block) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", TYPED, ids=shown)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.full, id=shown(page)) for page in TYPED],
+)
 def test_every_line_works_literally(page: Path, home: Home) -> None:
     for name, text in GIVEN.items():
         home.write(name, text)

@@ -68,6 +68,7 @@ def test_a_good_trainer_passes(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_handler_that_leaves_an_incomplete_checkpoint_is_reported(home: Home) -> None:
     half = GOOD.replace("import json, os, sys, time", "import json, os, signal, sys, time").replace(
         "total = int(sys.argv[1])", "total = int(sys.argv[1])\nsignal.signal(signal.SIGTERM, on_sigterm)"
@@ -94,6 +95,7 @@ def test_a_script_without_checkpoints_fails_with_the_right_reason(home: Home) ->
     assert len(report["handovers"]) == 3
 
 
+@pytest.mark.full
 def test_a_trainer_that_ignores_its_checkpoint_fails(home: Home) -> None:
     code, report = drill(home, IGNORES, "--preemptions", "1")
     assert code == 8
@@ -101,6 +103,7 @@ def test_a_trainer_that_ignores_its_checkpoint_fails(home: Home) -> None:
     assert "OUTLAST_RESUME" in finding(report, "resumes")["hint"]
 
 
+@pytest.mark.full
 def test_a_trainer_that_exits_with_0_on_sigterm_passes_with_a_remark(home: Home) -> None:
     code, report = drill(home, EXITS_0, "--preemptions", "1")
     assert code == 0, report
@@ -108,6 +111,7 @@ def test_a_trainer_that_exits_with_0_on_sigterm_passes_with_a_remark(home: Home)
     assert "exits with 0 while it is unfinished" in finding(report, "on SIGTERM")["answer"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("script", [FORGETS_MOMENTUM, FORGETS_ORDER], ids=["the optimizer's", "the order of the data"])
 def test_compare_catches_a_trainer_that_forgets_part_of_its_state(home: Home, script: str) -> None:
     code, report = drill(home, script, "--compare", "--preemptions", "1")
@@ -119,6 +123,7 @@ def test_compare_catches_a_trainer_that_forgets_part_of_its_state(home: Home, sc
     assert "after attempt 2 began" in found["answer"]
 
 
+@pytest.mark.full
 def test_compare_passes_a_trainer_that_keeps_all_of_its_state_and_plots_both_curves(home: Home) -> None:
     home.write("train.py", GOOD)
     argv = ("--compare", "--preemptions", "2", "--no-notice")
@@ -171,6 +176,7 @@ def test_invalid_options_are_reported_and_nothing_is_launched(
     assert home.workspace.runs() == []
 
 
+@pytest.mark.full
 def test_every_moment_is_preempted_as_by_a_real_cloud(home: Home) -> None:
     code, report = drill(home, GOOD, "--preemptions", "6", steps=60)
     assert (code, report["passed"]) == (0, True), report

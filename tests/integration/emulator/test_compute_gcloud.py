@@ -68,6 +68,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Itera
         yield Shell(opened, tmp_path_factory.mktemp("home"))
 
 
+@pytest.mark.full
 def test_gcloud_creates_describes_stops_resizes_starts_and_deletes(shell: Shell) -> None:
     output = shell.run("""
         gcloud compute instances create vm1 --zone us-central1-a --machine-type n1-standard-2 --preemptible \\
@@ -85,6 +86,7 @@ def test_gcloud_creates_describes_stops_resizes_starts_and_deletes(shell: Shell)
     assert shell.client.names("Z/instances") == []
 
 
+@pytest.mark.full
 def test_gcloud_creates_two_at_once_and_lists_images_of_all_projects(shell: Shell) -> None:
     output = shell.run("""
         gcloud compute instances create two1 two2 --zone us-central1-b --image-family ubuntu-2204-lts \\
@@ -137,6 +139,7 @@ def test_gcloud_logs_in_by_os_login(shell: Shell) -> None:
     shell.client.do("DELETE Z/instances/vm-oslogin")
 
 
+@pytest.mark.full
 def test_gcloud_creates_a_nat_for_machines_without_an_address(shell: Shell) -> None:
     """Scripts with --no-address do this. The emulator blocks no traffic, so the NAT has no effect."""
     output = shell.run("""
@@ -201,6 +204,7 @@ gcloud compute instances delete $(curl -s -H Metadata-Flavor:Google http://metad
 """
 
 
+@pytest.mark.full
 def test_unchanged_cloud_scripts_build_an_image_and_train_on_it(shell: Shell) -> None:
     shell.write("image.sh", IMAGE_SCRIPT)
     shell.write("build-image.sh", BUILD_IMAGE)
@@ -219,6 +223,7 @@ def test_unchanged_cloud_scripts_build_an_image_and_train_on_it(shell: Shell) ->
     assert shell.client.names("Z/disks") == []
 
 
+@pytest.mark.full
 def test_a_script_sets_up_the_project_first(shell: Shell) -> None:
     """Tutorials begin like this: enable an API, create an account for the machines, give it a role and a key."""
     output = shell.run("""
@@ -236,6 +241,7 @@ def test_a_script_sets_up_the_project_first(shell: Shell) -> None:
     assert key["token_uri"].startswith(shell.server.endpoint.url)
 
 
+@pytest.mark.full
 def test_gcloud_suspends_resumes_and_clones_by_a_machine_image(shell: Shell) -> None:
     shell.client.create("sleepy", script="echo made > $HOME/made; echo done")
     shell.client.prints("sleepy", "done")

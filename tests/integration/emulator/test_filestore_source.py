@@ -64,6 +64,7 @@ def test_pushed_commits_are_cloned(served: Endpoint, tmp_path: Path) -> None:
     assert call.refused("GET", "/git/outlast-local/nosuch/info/refs?service=git-upload-pack")[0] == 404
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_creates_lists_clones_and_deletes_repositories(served: Endpoint, tmp_path: Path) -> None:
     output = run(
@@ -81,6 +82,7 @@ def test_gcloud_creates_lists_clones_and_deletes_repositories(served: Endpoint, 
     assert Caller(served).refused("GET", "/sourcerepo/v1/projects/outlast-local/repos/trainer")[0] == 404
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_creates_lists_describes_and_deletes_shares(served: Endpoint, tmp_path: Path) -> None:
     output = run(

@@ -76,6 +76,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.full
 def test_folders_are_uploaded_downloaded_and_synchronized(shell: Shell) -> None:
     files = make_tree(shell.folder / "tree")
     shell.well(
@@ -100,6 +101,7 @@ def test_folders_are_uploaded_downloaded_and_synchronized(shell: Shell) -> None:
     assert sorted(listed.split("\n")[:-1]) == sorted(f"gs://trees/tree/{name}" for name in files)
 
 
+@pytest.mark.full
 def test_a_bucket_is_created_described_and_deleted(shell: Shell) -> None:
     shell.put("staying")  # gcloud reports an empty list as an error
     output = shell.well(

@@ -81,6 +81,7 @@ def test_the_address_can_omit_the_scheme(served: Endpoint, pointed: str, monkeyp
     assert open_bucket(pointed).get("key") == b"body"
 
 
+@pytest.mark.full
 def test_a_run_survives_its_machine_with_its_state_in_the_bucket(
     served: Endpoint, pointed: str, tmp_path: Path
 ) -> None:

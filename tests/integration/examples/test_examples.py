@@ -75,6 +75,7 @@ def example(tmp_path: Path) -> Iterator[Example]:
     home.clean()
 
 
+@pytest.mark.full
 def test_survival_ends_with_the_weights_of_an_undisturbed_training(example: Example) -> None:
     example.take("survival")
     output = example.preempted_at("step 100 ", "-p", "train_steps=400")
@@ -87,6 +88,7 @@ def test_survival_ends_with_the_weights_of_an_undisturbed_training(example: Exam
     assert metrics["step"] == 400
 
 
+@pytest.mark.full
 def test_an_unmodified_script_survives(example: Example) -> None:
     example.take("unaware")
     output = example.preempted_at("epoch 30 ", "-p", "epochs=80")
@@ -160,11 +162,13 @@ def drilled(example: Example, *argv: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.full
 def test_survival_passes_the_drill(example: Example) -> None:
     example.take("survival")
     drilled(example, "--preemptions", "4", "-p", "train_steps=800")
 
 
+@pytest.mark.full
 def test_unaware_passes_the_drill(example: Example) -> None:
     example.take("unaware")
     drilled(example, "--preemptions", "3", "-p", "epochs=80")

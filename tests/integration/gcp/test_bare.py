@@ -56,6 +56,7 @@ def connected(tmp_path: Path, watching: Watching) -> Iterator[Bare]:
     bare.rehearsal.close()
 
 
+@pytest.mark.full
 def test_a_project_without_packages_needs_the_bucket_alone(closed: Bare) -> None:
     closed.home.write("hello.py", "import sys\nprint('executable', sys.executable)\n")
     output = closed.run("--", "python", "hello.py")
@@ -63,6 +64,7 @@ def test_a_project_without_packages_needs_the_bucket_alone(closed: Bare) -> None
     assert "executable /opt/outlast/environments/" in output
 
 
+@pytest.mark.full
 def test_a_misspelled_command_is_tried_on_one_machine(closed: Bare) -> None:
     output = closed.run("--", "pyhton", "train.py")
     assert closed.code == 127, output
@@ -70,6 +72,7 @@ def test_a_misspelled_command_is_tried_on_one_machine(closed: Bare) -> None:
     assert "attempt 2" not in output
 
 
+@pytest.mark.full
 def test_a_missing_module_is_tried_on_one_machine_and_named(closed: Bare) -> None:
     closed.home.write("train.py", "import torch\n")
     output = closed.run("--", "python", "train.py")
@@ -78,6 +81,7 @@ def test_a_missing_module_is_tried_on_one_machine_and_named(closed: Bare) -> Non
     assert "attempt 2" not in output
 
 
+@pytest.mark.full
 def test_a_gpu_that_is_not_visible_fails_the_run_at_once(closed: Bare) -> None:
     output = closed.run("--gpu", "T4", "--", "python", "-c", "print(1)")
     assert closed.code != 0, output
@@ -85,6 +89,7 @@ def test_a_gpu_that_is_not_visible_fails_the_run_at_once(closed: Bare) -> None:
     assert "attempt 2" not in output
 
 
+@pytest.mark.full
 def test_packages_are_built_once_and_then_come_from_the_workspace(connected: Bare) -> None:
     connected.home.write("requirements.txt", "cowsay\n")
     connected.home.write("train.py", PROGRAM)

@@ -33,6 +33,7 @@ class TestGoogleInteractive(InteractiveConformance):
     def cloud(self, gcp: GcpCloud) -> InteractiveCloud:
         return gcp
 
+    @pytest.mark.full
     def test_an_admitted_key_can_log_in_and_the_host_key_is_known(
         self, cloud: InteractiveCloud, fleet: MachineFactory, key: Path
     ) -> None:

@@ -121,6 +121,7 @@ def test_an_admitted_key_is_added_and_the_firewall_opens_for_ssh_only(gcp: GcpCl
         gcp.access("box")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 @pytest.mark.timeout(180)
 def test_commands_create_enter_copy_to_and_delete_a_machine(

@@ -35,6 +35,7 @@ def holder(home: Home) -> str:
     return found.who if found else ""
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_a_supervisor_machine_is_deleted_after_the_last_run(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
@@ -114,6 +115,7 @@ def test_a_supervisor_that_ends_is_restarted_until_it_is_switched_off(
     assert "no supervisor machine" in home.outlast("supervise", "--off").stderr
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_supervisor_machine_without_a_record_deletes_itself(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
@@ -122,6 +124,7 @@ def test_a_supervisor_machine_without_a_record_deletes_itself(home: Home, gcp: G
     eventually(lambda: gcp.machines() == [], within_s=60, what="the machine deleting itself")
 
 
+@pytest.mark.full
 def test_reap_deletes_the_machine_of_a_command_that_was_killed(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     assert home.outlast("supervise", "--on", "gcp", "--no-wait", timeout_s=100).returncode == 0

@@ -116,6 +116,7 @@ def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
     gcp.drop_secrets("outlast-x-run-1")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_machine_waits_for_rights_that_take_effect_late(home: Home, gcp: GcpCloud, rehearsal: Rehearsal) -> None:
     fault = Fault(path="*/wheels/*", method="GET", status=403, times=2)

@@ -61,6 +61,7 @@ def outlast(shell: dict[str, str], *argv: str) -> subprocess.CompletedProcess[st
     return subprocess.run([OUTLAST, *argv], env=shell, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.full
 def test_a_cloud_sql_database_by_the_command_line(shell: dict[str, str], gcp: GcpCloud) -> None:
     needs_engine("postgres")
     made = outlast(shell, "db", "create", "genomes", "--cloud", "gcp")

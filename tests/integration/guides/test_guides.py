@@ -58,6 +58,7 @@ def nothing_is_left(home: Home) -> None:
     assert json.loads(done(home, "reap", "--json")) == []
 
 
+@pytest.mark.full
 def test_the_workflow_with_a_base_machine_live_sync_and_a_keep_alive(home: Home) -> None:
     """The GCP workflow: base machine → image → new machine like it → sync → train → keep alive → download → delete."""
     done(home, "machine", "create", "base", "--spot", "--disk", "20GB")
@@ -94,6 +95,7 @@ def test_the_workflow_with_a_base_machine_live_sync_and_a_keep_alive(home: Home)
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_the_survival_guide(home: Home) -> None:
     """A custom image, a trainer with the common flags, parameters, start on boot, and preemptions in between."""
     shutil.copytree(EXAMPLES / "survival", home.project, dirs_exist_ok=True)
@@ -153,6 +155,7 @@ def test_the_burst_guide(home: Home) -> None:
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_running_on_the_cloud_by_hand(home: Home) -> None:
     """One machine by hand: log in, copy data, a larger disk and another type, a detached run, an image to share."""
     done(home, "machine", "create", "emade", "--on-demand", "--cpus", "1")

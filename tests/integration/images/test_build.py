@@ -122,6 +122,7 @@ def test_a_failed_test_step_creates_no_image(shop: Home) -> None:
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_a_timeout_creates_no_image(shop: Home) -> None:
     plain(shop, "echo begun\nsleep 100\n", 'timeout = "8s"')
     answer = shop.outlast("image", "build")
@@ -169,6 +170,7 @@ def _log(home: Home) -> str:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_build_deletes_its_builder(shop: Home, number: signal.Signals) -> None:
     plain(shop, "echo begun\nsleep 100\n")
@@ -238,6 +240,7 @@ def test_an_image_that_was_deleted_is_built_again(shop: Home) -> None:
     assert answer.stdout.strip() == name
 
 
+@pytest.mark.full
 def test_a_family_can_be_the_base_of_the_next(shop: Home) -> None:
     plain(shop, "echo below > below.txt\n", name="lower")
     assert shop.outlast("image", "build", "-q").returncode == 0

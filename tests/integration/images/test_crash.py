@@ -107,6 +107,7 @@ def reap(home: Home, workspace: Workspace) -> None:
 
 
 # A quarter of the points is enough for every day; the soak dies at all of them.
+@pytest.mark.full
 @pytest.mark.parametrize("quarter", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))])
 def test_killed_at_any_moment_nothing_is_left_that_the_reaper_does_not_find(
     shop: Home, monkeypatch: pytest.MonkeyPatch, quarter: int

@@ -60,6 +60,7 @@ def test_installed_software_is_in_the_image_and_not_on_this_computer(rooted: Hom
     nothing_left(rooted)
 
 
+@pytest.mark.full
 def test_packages_are_installed_by_apt(rooted: Home) -> None:
     rooted.write("outlast.toml", '[image]\nname = "env"\npackages = ["hello"]\ntest = "hello"\n')
     answer = rooted.outlast("image", "build", timeout_s=110)

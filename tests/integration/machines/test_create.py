@@ -57,6 +57,7 @@ def died_at(bench: Bench, at: int) -> list[str]:
     return points_passed(lambda point: life(bench, point), at)
 
 
+@pytest.mark.full
 def test_killed_at_any_moment_it_leaves_nothing_that_the_reaper_does_not_find(bench: Bench) -> None:
     assert bench.machine_records.workspace.id
     points = died_at(bench, -1)

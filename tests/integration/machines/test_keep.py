@@ -76,6 +76,7 @@ def running(bench: Bench) -> bool:
     return bench.cloud.machine("box").status == "running"
 
 
+@pytest.mark.full
 def test_a_preempted_machine_restarts_with_its_disk_and_the_command_runs_again(
     bench: Bench, watch: Callable[..., Watch]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_preempted_machine_restarts_with_its_disk_and_the_command_runs_again(
     assert running(bench)
 
 
+@pytest.mark.full
 def test_exit_code_0_after_a_notice_is_not_a_success(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     command = "echo began >> log; [ $(wc -l < log) -ge 2 ] && exit 0; trap 'exit 0' TERM; while :; do sleep 0.1; done"
@@ -103,6 +105,7 @@ def test_exit_code_0_after_a_notice_is_not_a_success(bench: Bench, watch: Callab
     assert loop.memory.crashes == 0
 
 
+@pytest.mark.full
 def test_without_capacity_machine_and_disk_move_to_another_zone(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine(zones=("local1-a",))
     bench.cloud.set_metadata("box", {"colour": "blue"})
@@ -129,6 +132,7 @@ def test_a_failed_command_is_retried_and_its_exit_code_reported(bench: Bench, wa
     assert log(bench) == ["x", "x"]
 
 
+@pytest.mark.full
 def test_a_command_without_progress_is_killed_and_restarted(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     # A child in another session must not survive it.
@@ -142,6 +146,7 @@ def test_a_command_without_progress_is_killed_and_restarted(bench: Bench, watch:
     assert not [name for name in names if b"sleep\x00987" in name]
 
 
+@pytest.mark.full
 def test_output_metrics_and_changed_files_count_as_progress(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
@@ -202,6 +207,7 @@ exit $code
     assert log(bench) == ["x"]
 
 
+@pytest.mark.full
 def test_temporary_cloud_errors_are_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalCloud, "traits", msgspec.structs.replace(LocalCloud.traits, keepalive_poll_s=0.02))
     bench.machine()
@@ -308,6 +314,7 @@ def test_once_starts_the_machine_and_the_command_and_exits(bench: Bench) -> None
     assert log(bench) == ["x"]
 
 
+@pytest.mark.full
 def test_detached_it_continues_without_a_terminal(bench: Bench) -> None:
     bench.machine()
     answer = bench.outlast("machine", "keep", "box", "--detach", "--then", "leave", "-c", "echo x >> log; exit 0")

@@ -65,6 +65,7 @@ def check(bench: Bench, where: str) -> None:
 
 
 # A third of the points is enough for every day; the soak dies at all of them.
+@pytest.mark.full
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2))])
 def test_killed_at_any_moment_of_a_move_it_keeps_the_disk_and_leaves_nothing_billed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, part: int

@@ -31,6 +31,7 @@ def listed(bench: Bench, *argv: str) -> dict[str, Any]:
     return {machine["name"]: machine for machine in json.loads(answer.stdout)}
 
 
+@pytest.mark.full
 def test_a_day_with_a_machine(bench: Bench) -> None:
     """Create it, log in, copy files, list it, change it."""
     startup = bench.root / "startup.sh"
@@ -86,6 +87,7 @@ def test_a_day_with_a_machine(bench: Bench) -> None:
     assert "4 changes since creation" in shown.stdout, shown.stdout + shown.stderr
 
 
+@pytest.mark.full
 def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) -> None:
     assert bench.outlast("machine", "create", "box", "--spot", "--label", "team=ada").returncode == 0
     assert bench.outlast("machine", "ssh", "box", "echo content > file").returncode == 0
@@ -120,6 +122,7 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     assert list(bench.machine_records.bucket.list("packages/")) == []
 
 
+@pytest.mark.full
 def test_bad_input_is_reported_with_the_next_step_and_nothing_is_created(bench: Bench) -> None:
     bench.machine()
     rows = [
@@ -221,6 +224,7 @@ def test_the_record_of_a_live_process_is_not_reaped(bench: Bench) -> None:
     assert bench.machine_records.find("box") is not None
 
 
+@pytest.mark.full
 def test_a_machine_that_refuses_login_stays_and_is_reported(bench: Bench, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()

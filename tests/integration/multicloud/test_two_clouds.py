@@ -63,6 +63,7 @@ def ended_right(home: Home, output: str, gcp: GcpCloud, cloud: AwsCloud, rehears
         assert word.encode() not in kept
 
 
+@pytest.mark.full
 def test_a_run_moves_from_gcp_to_aws_at_a_stockout_and_leaves_nothing(
     home: Home, gcp: GcpCloud, cloud: AwsCloud, bridge: Bridge, rehearsal: Rehearsal
 ) -> None:

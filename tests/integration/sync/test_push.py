@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 from tests.integration.sync.far import Far, Syncing, left_behind
 from tests.support.home import Home
 from tests.support.waiting import eventually
@@ -144,6 +146,7 @@ def test_a_changed_ignore_rule_applies_at_once(home: Home, far: Far) -> None:
     assert far.files("project") == {".gitignore", "data.csv", "y.py"}
 
 
+@pytest.mark.full
 def test_a_source_that_is_moved_away_deletes_nothing_there(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     syncing = Syncing(home, str(home.project), "dev:project", "--delete", folder=home.root)

@@ -83,6 +83,7 @@ def test_a_run_without_a_machine_is_waited_for(home: Home) -> None:
     assert syncing.stop()[0] in (0, 130)
 
 
+@pytest.mark.full
 def test_a_machine_that_is_deleted_ends_it_with_an_error(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     syncing = Syncing(home, "dev:project")
@@ -93,6 +94,7 @@ def test_a_machine_that_is_deleted_ends_it_with_an_error(home: Home, far: Far) -
     assert not left_behind(home)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
 def test_a_sync_that_is_cut_short_leaves_no_half_file_and_no_process(home: Home, far: Far, number: int) -> None:
     size = 400 << 20

@@ -12,6 +12,7 @@ from tests.integration.sync.far import Far, left_behind
 from tests.support.home import Home
 
 
+@pytest.mark.full
 def test_a_sync_into_a_shared_or_system_folder_is_refused(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     before = far.sh("ls -A")

@@ -104,6 +104,7 @@ def test_a_file_that_is_written_all_the_time_ends_whole(home: Home, far: Far) ->
     eventually(lambda: want in far.sh("sha256sum project/log.txt"), what="the whole of it")
 
 
+@pytest.mark.full
 def test_branches_are_switched(home: Home, far: Far) -> None:
     def git(*argv: str) -> None:
         author = ("-c", "user.name=a", "-c", "user.email=a@b")

@@ -45,6 +45,7 @@ def _terminals_are_groups() -> bool:
         os.close(there)
 
 
+@pytest.mark.full
 def test_a_debugger_is_entered_left_and_entered_again(home: Home, tmux: None) -> None:
     home.write("train.py", DEBUGGED)
     argv = ("run", "--interactive", "--crashes", "1", "--", "python3", "train.py")
@@ -144,6 +145,7 @@ def _free_port() -> int:
         return int(trial.getsockname()[1])
 
 
+@pytest.mark.full
 def test_a_port_is_waited_for_and_then_reached(home: Home, far: Far) -> None:
     there, here = _free_port(), _free_port()
     tunnel = home.start("tunnel", "dev", f"{there}:{here}")
@@ -174,6 +176,7 @@ def test_a_used_or_invalid_port_is_refused(home: Home, far: Far) -> None:
         assert "invalid port" in answer.stderr
 
 
+@pytest.mark.full
 def test_a_machine_that_closes_every_terminal_is_reported(home: Home, far: Far, tmux: None) -> None:
     if not home.cloud.machine("dev").address.startswith("10."):
         pytest.skip("this machine shares the computer's root file system")

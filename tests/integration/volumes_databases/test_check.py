@@ -97,6 +97,7 @@ def test_another_program_on_the_port(engine: Engine, argv: bytes) -> None:
     assert isinstance(failure([found]), DatabaseUnreachable)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_a_certificate_of_another_server_and_a_user_without_permissions(team: Team, engine: Engine) -> None:
     needs_engine(engine)

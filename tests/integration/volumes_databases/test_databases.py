@@ -121,6 +121,7 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     assert list((team.root / "home" / ".outlast" / "databases").iterdir()) == []
 
 
+@pytest.mark.full
 def test_addresses_of_teammates_are_allowed_and_revoked(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     team.refused(24, "db", "check", "genomes", "--from", "127.0.0.9")
@@ -141,6 +142,7 @@ def test_addresses_of_teammates_are_allowed_and_revoked(team: Team, engine: Engi
     )
 
 
+@pytest.mark.full
 def test_a_reboot_of_the_computer_loses_nothing(team: Team, engine: Engine) -> None:
     """A power cut kills the server; the next client finds it at the same address with all committed data."""
     team.done("db", "create", "genomes", "--engine", engine)
@@ -155,6 +157,7 @@ def test_a_reboot_of_the_computer_loses_nothing(team: Team, engine: Engine) -> N
         assert session.query("SELECT value FROM kept")[0][0] == 1
 
 
+@pytest.mark.full
 def test_a_server_that_hangs_is_distinguished_from_one_that_refuses(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     pid = server_pid(team)
@@ -184,6 +187,7 @@ def test_a_killed_creation_is_taken_over_or_deleted(team: Team, engine: Engine) 
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_database_whose_record_is_damaged_can_be_deleted(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     team.workspace.bucket.put("databases/genomes.json", b'{"kind": "data')
@@ -202,6 +206,7 @@ def test_a_second_database_of_the_same_name_is_refused(team: Team, engine: Engin
     assert "NAME" in team.refused(2, "db", "create", "No_Good")
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_distinguished_from_a_blocked_port(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     secret = next((team.root / "cloud" / "secrets").iterdir())
@@ -235,6 +240,7 @@ print("the address is", os.environ["DATABASE_URL"], "and the password", url.pass
 """
 
 
+@pytest.mark.full
 def test_only_a_run_that_names_the_database_gets_its_address_and_password(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     login = login_of(team, engine)
@@ -252,6 +258,7 @@ def test_only_a_run_that_names_the_database_gets_its_address_and_password(team: 
     assert login.password not in shown
 
 
+@pytest.mark.full
 def test_a_run_wakes_a_database_that_a_reboot_stopped(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     login = login_of(team, engine)

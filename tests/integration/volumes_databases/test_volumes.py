@@ -121,6 +121,7 @@ def test_a_full_disk_is_reported_and_the_copy_resumes_later(tmp_path: Path) -> N
         subprocess.run(["umount", str(small)], check=True)
 
 
+@pytest.mark.full
 def test_a_killed_copy_resumes(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     folder = team.project / "many"
@@ -193,6 +194,7 @@ def spec(path: str, more: str = "") -> str:
     return f'name = "t"\n{command}\n{more}[volumes]\n"{path}" = "demos"\n"results" = "demos/runs/{{run}}"\n'
 
 
+@pytest.mark.full
 def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_separate_folder(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.write("demos/two.txt", "22")

@@ -55,6 +55,7 @@ def _make(root: str, paths: list[str], rules: dict[str, str]) -> None:
             Path(root, folder, ".gitignore").write_bytes(text.encode())
 
 
+@pytest.mark.full
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     paths=st.lists(PATHS, min_size=1, max_size=15),

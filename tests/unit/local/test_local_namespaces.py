@@ -119,6 +119,7 @@ def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFact
     assert other == "no"
 
 
+@pytest.mark.full
 def test_a_preempted_machine_leaves_its_connections_open(fleet: MachineFactory, cloud: LocalCloud) -> None:
     """As after a power failure: a killed process would close its connections."""
     listen = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept(); s.accept()"

@@ -89,6 +89,7 @@ def test_lifetimes_are_exponential() -> None:
     assert 0.58 < sum(life < 10.0 for life in lives) / len(lives) < 0.68
 
 
+@pytest.mark.full
 def test_an_outage_in_a_trace_preempts_machines_and_refuses_launches(
     plain_cloud: LocalCloud, plain_fleet: MachineFactory, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def run(*argv: str) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside this repository")
 def test_reproduces_the_public_figures_and_reaches_our_goals() -> None:
