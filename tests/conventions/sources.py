@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "outlast"
@@ -54,3 +58,26 @@ def tracked() -> list[Path]:
         places = [ROOT / "src", ROOT / "tests", ROOT / "docs"]
         names = [shown(path) for place in places for path in place.rglob("*") if "__pycache__" not in path.parts]
     return [path for name in names if (path := ROOT / name).is_file() and not path.is_symlink()]
+
+
+def for_files(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[list[Path]], None]]:
+    """Run a check of one file over many: one test per folder, which reports every file that fails."""
+    folders: dict[str, list[Path]] = defaultdict(list)
+    for path in paths:
+        folders["/".join(path.relative_to(ROOT).parts[:-1][:3]) or "."].append(path)
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[list[Path]], None]:
+        @pytest.mark.parametrize("files", folders.values(), ids=folders)
+        def test(files: list[Path]) -> None:
+            wrong = []
+            for path in files:
+                try:
+                    check(path)
+                except AssertionError as problem:
+                    wrong.append(str(problem))
+            assert not wrong, "\n".join(wrong)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate

@@ -7,9 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
-from tests.conventions.sources import ROOT, modules, shown, tracked, tree
+from tests.conventions.sources import ROOT, for_files, modules, shown, tracked, tree
 
 # Each marker stood for sentences that readers had to read twice. The remedy: name the actor, use the field's verb.
 MARKERS = {
@@ -40,7 +38,7 @@ SAME_NAME: set[str] = set()
 TEXTS = [path for path in tracked() if path.suffix in SUFFIXES and path.relative_to(ROOT).as_posix() not in ALLOWED]
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=shown)
+@for_files(TEXTS)
 def test_prose_has_no_marker_of_unclear_language(path: Path) -> None:
     wrong = [
         f"{shown(path)}:{number}: `{found.group()}` in: {line.strip()[:120]}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conventions.sources import PACKAGE, modules, shown, tree
+from tests.conventions.sources import PACKAGE, for_files, modules, shown, tree
 
 # Packages of the workspace form one layer and may import each other.
 MEMORY = {"store", "code", "runs", "records", "billing", "workspace"}
@@ -152,7 +152,7 @@ def ours(name: str) -> str | None:
     return part if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file() else ""
 
 
-@pytest.mark.parametrize("path", modules(), ids=shown)
+@for_files(modules())
 def test_imports_point_one_way(path: Path) -> None:
     part = part_of(path)
     if part in FREE:
@@ -174,7 +174,7 @@ def test_a_leaf_imports_only_errors_of_ours(name: str) -> None:
     assert {target for _, name in imports(path) if (target := ours(name)) is not None} <= {"errors"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=shown)
+@for_files(modules())
 def test_packages_of_others_are_imported_only_where_they_are_allowed(path: Path) -> None:
     allowed = PACKAGES.get(part_of(path), set()) | set(sys.stdlib_module_names)
     wrong = [
@@ -185,7 +185,7 @@ def test_packages_of_others_are_imported_only_where_they_are_allowed(path: Path)
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", modules(PACKAGE / "spec"), ids=shown)
+@for_files(modules(PACKAGE / "spec"))
 def test_the_spec_touches_nothing_outside(path: Path) -> None:
     wrong = [
         f"{shown(path)}:{line}: imports {name}"

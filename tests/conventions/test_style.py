@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.conventions.sources import PACKAGE, ROOT, modules, shown, tracked, tree
+from tests.conventions.sources import PACKAGE, ROOT, for_files, modules, shown, tracked, tree
 
 LINES_MAX_OF_A_MODULE = 400
 LINES_MAX_OF_A_FUNCTION = 70
@@ -47,7 +45,7 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=shown)
+@for_files(PYTHON)
 def test_no_module_and_no_function_is_a_giant(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LINES_MAX_OF_A_MODULE, f"{shown(path)} has {lines} lines: split it"
@@ -79,13 +77,13 @@ def _catches_everything(handler: ast.ExceptHandler) -> bool:
     return "Exception" in named
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=shown)
+@for_files(PYTHON)
 def test_nothing_is_left_unfinished(path: Path) -> None:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         assert not UNFINISHED.search(line), f"{shown(path)}:{number}: {line.strip()}"
 
 
-@pytest.mark.parametrize("path", modules(ROOT / "tests"), ids=shown)
+@for_files(modules(ROOT / "tests"))
 def test_no_test_sleeps_to_wait(path: Path) -> None:
     if path == WAITING:
         return

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from outlast.clouds.traits import BUILT_IN
-from tests.conventions.sources import PACKAGE, modules, shown, tree
+from tests.conventions.sources import PACKAGE, for_files, modules, shown, tree
 
 # Packages that implement clouds, and specs that translate the files of other tools for those clouds.
 ROOMS = ("clouds/", "spec/raycluster.py", "spec/rayaws.py", "spec/skymachine.py", "spec/skyfiles.py")
@@ -20,7 +18,7 @@ def inside(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("path", modules(PACKAGE), ids=shown)
+@for_files(modules(PACKAGE))
 def test_no_module_outside_clouds_names_a_vendor(path: Path) -> None:
     if inside(path).startswith(ROOMS):
         return
@@ -32,7 +30,7 @@ def test_no_module_outside_clouds_names_a_vendor(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", modules(PACKAGE), ids=shown)
+@for_files(modules(PACKAGE))
 def test_no_module_outside_store_parses_urls_of_stores(path: Path) -> None:
     if inside(path).startswith("store/"):
         return

@@ -95,6 +95,7 @@ def test_choices_are_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     assert other.get_by_role("button", name="Today").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.full
 def test_running_machines_are_added_up_live(visit: Visit, lived: Lived) -> None:
     page = visit.open("/cost?period=all")
     row = page.get_by_role("row").filter(has_text=lived.names.running)

@@ -47,6 +47,7 @@ def test_every_page_has_a_dark_mode(visit: Visit) -> None:
         assert min(page.evaluate(light)) > 150, path
 
 
+@pytest.mark.full
 def test_every_page_is_reached_by_keys(visit: Visit) -> None:
     page = visit.open("/")
     for key, path in {

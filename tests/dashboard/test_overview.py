@@ -134,6 +134,7 @@ def test_changes_appear_without_a_reload(
     page.get_by_text(f"submitted by {ATTACK}").wait_for()
 
 
+@pytest.mark.full
 def test_more_ended_runs_are_shown_on_demand(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:

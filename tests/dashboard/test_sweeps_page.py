@@ -108,6 +108,7 @@ def test_an_unknown_sweep_is_reported_with_a_link_to_the_list(visit: Visit) -> N
     page.wait_for_url("**/sweeps")
 
 
+@pytest.mark.full
 def test_a_damaged_sweep_does_not_hide_the_others(
     half: tuple[Home, Callable[[], None]], serve: Callable[..., Served], visits: Callable[[str], Visit], lived: Lived
 ) -> None:

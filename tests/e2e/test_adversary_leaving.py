@@ -43,6 +43,7 @@ def test_a_run_continues_when_the_reader_of_its_output_exits(home: Home) -> None
     assert_goes_on_without_us(home, 15)
 
 
+@pytest.mark.full
 def test_a_run_continues_when_its_terminal_is_closed(home: Home) -> None:
     home.write("count.py", STUCK)
     ours, theirs = pty.openpty()

@@ -13,6 +13,7 @@ STUCK = COUNTER.replace(
 )
 
 
+@pytest.mark.full
 def test_a_program_whose_daemon_keeps_printing_finishes(home: Home) -> None:
     home.write("chatty.sh", "echo first; yes noise & sleep 0.2; echo last; exit 0\n")
     answer = home.outlast("run", "--quiet", "--", "bash", "chatty.sh", timeout_s=40)
@@ -34,6 +35,7 @@ def test_a_program_with_checkpoints_among_its_code_survives(home: Home) -> None:
     assert home.state().attempts[1].resumed_from
 
 
+@pytest.mark.full
 def test_a_program_with_outputs_inside_its_checkpoints_finds_the_folder_after_a_resume(home: Home) -> None:
     home.write("count.py", STUCK)
     home.write(

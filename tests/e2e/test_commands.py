@@ -231,6 +231,7 @@ def test_code_by_git_ref_is_fetched_at_that_commit_which_is_recorded(home: Home)
     assert home.workspace.request(home.only_run()).code.commit == first
 
 
+@pytest.mark.full
 def test_setup_runs_before_the_command_and_its_failure_is_reported(home: Home) -> None:
     home.write("outlast.toml", 'command = "cat made"\nsetup = "echo prepared > made"\n')
     answer = home.outlast("run")

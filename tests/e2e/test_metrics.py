@@ -62,6 +62,7 @@ def preempted_run(home: Home) -> str:
     return home.only_run()
 
 
+@pytest.mark.full
 def test_the_curve_of_a_preempted_run_is_complete_and_monotonic(home: Home) -> None:
     run = preempted_run(home)
     state, found = home.state(), curves(home)

@@ -97,6 +97,7 @@ echo forked
     home.until(lambda: not processes_mentioning(str(home.root / "cloud")), "end of the daemons")
 
 
+@pytest.mark.full
 def test_output_of_100_mb_is_logged_to_the_last_byte(home: Home) -> None:
     home.write("loud.py", "import sys\nline = 'x' * 999 + '\\n'\nfor _ in range(100_000): sys.stdout.write(line)\n")
     answer = home.outlast("run", "--quiet", "--", "python3", "loud.py", timeout_s=100)
@@ -118,6 +119,7 @@ def test_a_hang_is_reported_as_a_crash(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_repeated_crashes_fail_with_the_exit_code_of_the_command(home: Home) -> None:
     home.write("crash.py", "import sys\nprint('boom', flush=True)\nsys.exit(42)\n")
     answer = home.outlast("run", "--", "python3", "crash.py")
@@ -213,6 +215,7 @@ def test_a_full_disk_is_named_in_the_reason(home: Home) -> None:
             subprocess.run(["umount", "-l", str(cloud)], check=False)
 
 
+@pytest.mark.full
 def test_a_full_workspace_delays_a_run_and_does_not_end_it(home: Home, tmp_path: Path) -> None:
     """The store is read-only for a while; the run continues when it is writable again."""
     if os.geteuid() == 0 and shutil.which("chattr") is None:

@@ -186,6 +186,7 @@ def test_a_run_survives_repeated_kills_of_its_supervisor(home: Home) -> None:
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_two_supervisors_never_duplicate_an_attempt(home: Home) -> None:
     home.write("count.py", COUNTER)
     runs = [home.run("python3", "count.py", "20", "0.05") for _ in range(4)]
@@ -205,6 +206,7 @@ def test_two_supervisors_never_duplicate_an_attempt(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_successor_boots_during_the_grace_period(home: Home) -> None:
     home.write(
         "slow.py",

@@ -30,7 +30,7 @@ def test_writers_continue_in_a_rotated_log(tmp_path: Path) -> None:
     while any(writer.poll() is None for writer in writers):
         turned += process_logs.rotate(str(path), max_bytes=100_000)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    assert turned > 2
+    assert turned >= 2, "the newest three files are kept"
     assert sorted(file.name for file in tmp_path.glob("*.log*")) == [
         "supervisor.log",
         "supervisor.log.1",

@@ -107,6 +107,7 @@ def test_any_plain_state_comes_back_equal_in_value_and_type(value: Any) -> None:
     assert same(back(value), value)
 
 
+@pytest.mark.full
 @settings(max_examples=600, deadline=None)
 @given(value=values, data=st.data())
 def test_mutated_streams_are_refused_or_decoded_and_nothing_else(value: Any, data: st.DataObject) -> None:

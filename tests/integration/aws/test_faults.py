@@ -68,6 +68,7 @@ def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_leaves_nothing(
     assert {tag["Key"]: tag["Value"] for tag in volume["Tags"]}.items() >= run.labels.items()
 
 
+@pytest.mark.full
 def test_a_stockout_in_a_successful_answer_leads_to_the_next_zone(run: Run, bridge: Bridge) -> None:
     offers = run.offers()[:3]
     full = [{"action": "CreateFleet", "zone": one.zone, "code": "InsufficientInstanceCapacity"} for one in offers[:2]]

@@ -116,6 +116,7 @@ def test_counts_machines_that_no_run_owns(console: Console) -> None:
     assert "outlast reap" in row["fix"]
 
 
+@pytest.mark.full
 def test_a_damaged_story_and_one_with_a_gap_are_named(console: Console) -> None:
     (console.folder / "train.py").touch()
     console.well("run", "--no-pull", "--name", "whole", "--", "true")

@@ -52,6 +52,7 @@ def test_a_command_that_follows_or_prints_help_starts_no_progress(argv: str, mon
     assert not started
 
 
+@pytest.mark.full
 def test_a_waiting_command_reports_on_stderr_only(tmp_path: Path) -> None:
     console = Console(tmp_path)
     pipe = console.folder / "capacity.json"

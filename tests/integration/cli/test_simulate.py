@@ -18,6 +18,7 @@ def console(tmp_path: Path) -> Console:
 JOB = ("--work", "6h", "--deadline", "9h", "--start", "3m", "--runs", "40")
 
 
+@pytest.mark.full
 def test_prints_cost_end_and_risk_with_histograms(console: Console) -> None:
     result = console.well("simulate", *JOB)
     for word in ("6h 00m of work", "perfect foresight", "uniform-progress", "0.0 %", "cost with outlast", "waiting"):

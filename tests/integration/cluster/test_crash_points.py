@@ -131,6 +131,7 @@ def some(points: list[str], part: int, parts: int) -> list[int]:
 PARTS = 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
 def test_after_a_killed_up_everything_is_reaped_or_continues(bench: Bench, part: int) -> None:
     points = points_passed(lambda point: life_of_up(bench, point), -1)
@@ -149,6 +150,7 @@ def test_after_a_killed_up_everything_is_reaped_or_continues(bench: Bench, part:
         end(bench, where)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
 def test_after_a_killed_down_everything_is_reaped_or_deleted(bench: Bench, part: int) -> None:
     up(bench)

@@ -127,6 +127,7 @@ def test_a_bucket_is_created_described_and_deleted(shell: Shell) -> None:
     assert ["gs://described/"] not in lines
 
 
+@pytest.mark.full
 def test_errors_read_as_googles_do(shell: Shell) -> None:
     (shell.folder / "file").write_bytes(b"x")
     shell.put("refusing")

@@ -81,6 +81,7 @@ def test_a_size_without_a_type_becomes_a_custom_type(gcp: GcpCloud) -> None:
     assert [offer.type for offer in gcp.offers(six)][:1] == ["e2-custom-6-20480"]
 
 
+@pytest.mark.full
 def test_gpus_are_found_attached_and_built_in(gcp: GcpCloud) -> None:
     attached = gcp.offers(Requirements(gpu="T4", gpus=1, zones=("us-central1-a",)))
     assert {(offer.gpu, offer.gpus) for offer in attached} == {("T4", 1)}

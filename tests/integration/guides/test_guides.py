@@ -124,6 +124,7 @@ def test_the_survival_guide(home: Home) -> None:
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_the_burst_guide(home: Home) -> None:
     """A big machine for minutes: an image, data, all cores, the model back, the machine gone."""
     home.write("data/train.csv", "".join(f"{n},{2 * n + 1}\n" for n in range(1000)))

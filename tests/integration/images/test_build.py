@@ -182,6 +182,7 @@ def test_a_terminated_build_deletes_its_builder(shop: Home, number: signal.Signa
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_two_concurrent_builds_of_the_same_recipe_create_one_image(shop: Home) -> None:
     go = shop.root / "go"
     plain(shop, f"echo begun\nuntil test -e {go}; do sleep 0.1; done\necho done\n")
@@ -221,6 +222,7 @@ def test_a_process_that_waits_for_a_build_reports_its_failure(shop: Home) -> Non
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_kept_files_are_in_the_image(shop: Home) -> None:
     plain(shop, "mkdir -p a/.git b/.git\ntouch a/.git/x b/.git/x\n")
     answer = shop.outlast("image", "build", "--keep", "a/.git")

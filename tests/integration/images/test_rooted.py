@@ -37,6 +37,7 @@ def package(folder: Path) -> None:
     shutil.rmtree(tree)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg, as on Debian")
 def test_installed_software_is_in_the_image_and_not_on_this_computer(rooted: Home) -> None:
     rooted.write("outlast.toml", RECIPE)

@@ -181,6 +181,7 @@ def test_a_start_that_is_repeated_starts_nothing_twice(bench: Bench) -> None:
     assert job.probe(link, "x1", boots=0).number == 1
 
 
+@pytest.mark.full
 def test_a_start_that_worked_while_ssh_failed_is_not_repeated(
     bench: Bench, watch: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

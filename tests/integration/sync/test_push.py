@@ -78,6 +78,7 @@ def test_every_kind_of_save_arrives(home: Home, far: Far) -> None:
     assert not left_behind(home)
 
 
+@pytest.mark.full
 def test_a_burst_and_a_huge_file_arrive_while_small_saves_go_on(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     syncing = Syncing(home, "dev:project", "--delete")
@@ -157,6 +158,7 @@ def test_a_source_that_is_moved_away_deletes_nothing_there(home: Home, far: Far)
     assert far.files("project") == {"a.py"}
 
 
+@pytest.mark.full
 def test_without_file_events_it_polls_and_reports_why(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     blocked = home.root / "blocked"

@@ -14,6 +14,7 @@ from tests.support.home import Home
 from tests.support.waiting import eventually
 
 
+@pytest.mark.full
 def test_a_machine_that_stops_and_comes_back_is_followed(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     syncing = Syncing(home, "dev:project", "--delete")

@@ -74,6 +74,7 @@ def strike(dice: random.Random, root: Path) -> None:
         (root / "a").rename(root / "moved")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_after_a_storm_both_sides_are_the_same(home: Home, far: Far, seed: int) -> None:
     dice = random.Random(seed)

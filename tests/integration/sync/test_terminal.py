@@ -77,6 +77,7 @@ def test_without_a_terminal_it_runs_normally(home: Home) -> None:
     assert answer.stdout == "size 120\n"
 
 
+@pytest.mark.full
 def test_a_notice_reaches_a_command_in_a_terminal(home: Home, tmux: None) -> None:
     home.write(
         "train.py",

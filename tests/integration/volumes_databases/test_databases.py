@@ -171,6 +171,7 @@ def test_a_server_that_hangs_is_distinguished_from_one_that_refuses(team: Team, 
     team.done("db", "check", "genomes")
 
 
+@pytest.mark.full
 def test_a_killed_creation_is_taken_over_or_deleted(team: Team, engine: Engine) -> None:
     started = team.start("db", "create", "genomes", "--engine", engine)
     record = team.root / "workspace" / "databases" / "genomes.json"

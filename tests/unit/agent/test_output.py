@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from tests.support.waiting import eventually
 
 from outlast.agent.output import Mask, OutputPump, Remarks
@@ -24,6 +25,7 @@ def test_the_first_line_is_written_at_once_even_right_after_the_boot() -> None:
     assert written == [b"first\n", b"second\n"]
 
 
+@pytest.mark.full
 def test_remarks_are_separate_lines_without_secrets() -> None:
     reading, writing = os.pipe()
     written: list[bytes] = []

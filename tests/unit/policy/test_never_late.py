@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def check(job: ReplayJob, outcome: Outcome, tick_s: float) -> None:
     assert abs((outcome.spot_s + outcome.on_demand_s + outcome.waited_s) - len(outcome.path) * tick_s) < 1e-3
 
 
+@pytest.mark.full
 @settings(max_examples=250, deadline=None)
 @given(jobs())
 def test_a_job_that_can_be_in_time_is_in_time_on_every_trace(drawn: tuple[ReplayJob, list[ReplayZone], float]) -> None:

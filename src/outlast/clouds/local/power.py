@@ -40,6 +40,9 @@ def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) ->
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
     lock = try_lock(draft.lock_path)
     assert lock is not None, "no other process can have opened this new file"
+    # A process of a deleted machine of that name may have created a folder here after the deletion.
+    if not folder.exists():
+        remove_tree(folder.path)
     os.rename(draft.path, folder.path)
     return lock
 
