@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.conventions.sources import ROOT, for_files, modules, shown, tracked, tree
 
 # Each marker stood for sentences that readers had to read twice. The remedy: name the actor, use the field's verb.
@@ -62,6 +64,7 @@ def test_every_marker_is_found() -> None:
     assert not FORBIDDEN.search("The supervisor deletes the machine and logs the reason.")
 
 
+@pytest.mark.full
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in modules():

@@ -83,6 +83,7 @@ def test_the_page_shows_the_figures_of_the_command(visit: Visit, lived: Lived) -
     page.wait_for_selector('[aria-label="Cost by day"] canvas')
 
 
+@pytest.mark.full
 def test_choices_are_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     page = visit.open("/cost")
     page.get_by_role("heading", name="By cause").wait_for()

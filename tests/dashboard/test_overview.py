@@ -54,6 +54,7 @@ def test_runs_have_the_states_that_ps_prints(visit: Visit, lived: Lived) -> None
     assert page.title() == "Overview · outlast"
 
 
+@pytest.mark.full
 def test_filter_and_sort_order_are_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     page = visit.open()
     row(page, lived.names.demo).wait_for()
@@ -73,6 +74,7 @@ def test_filter_and_sort_order_are_stored_in_the_url(visit: Visit, lived: Lived)
     assert again.get_by_role("button", name="Failed").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.full
 def test_keys_open_a_run_and_return(visit: Visit, lived: Lived) -> None:
     page = visit.open()
     row(page, lived.names.demo).wait_for()

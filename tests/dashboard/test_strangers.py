@@ -144,6 +144,7 @@ def _hold(port: int, count: int, started: int) -> None:
     signal.pause()
 
 
+@pytest.mark.full
 @as_root
 def test_a_flood_of_connections_of_another_account_leaves_room_for_the_owner(
     empty: Home, serve: Callable[..., Served]

@@ -35,6 +35,7 @@ def assert_goes_on_without_us(home: Home, total: int) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_run_continues_when_the_reader_of_its_output_exits(home: Home) -> None:
     home.write("count.py", STUCK)
     answer = shell(home, "outlast run -- python3 count.py 15 0.02 | head -n 2")
@@ -81,6 +82,7 @@ def test_a_read_only_home_does_not_prevent_supervision(home: Home) -> None:
     home.until(lambda: home.state().closed, "the end")
 
 
+@pytest.mark.full
 def test_an_interrupted_submit_creates_no_run(home: Home) -> None:
     home.write("hello.py", "print('hello')\n")
     assert home.outlast("run", "--name", "hello", "--", "python3", "hello.py").returncode == 0
@@ -96,6 +98,7 @@ def test_an_interrupted_submit_creates_no_run(home: Home) -> None:
     assert home.supervise().returncode == 0
 
 
+@pytest.mark.full
 def test_damaged_hints_do_not_stop_commands(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     process = home.start("run", "--", "python3", "wait.py")
@@ -161,6 +164,7 @@ def test_ctrl_c_during_the_start_of_the_supervisor_starts_a_background_superviso
     assert not any(thread.name == "supervisor" for thread in threading.enumerate())
 
 
+@pytest.mark.full
 def test_ctrl_c_between_submission_and_supervision_starts_a_background_supervisor(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def supervisor_of(home: Home, who: str = "me:1", watch: Watch | None = None) -> 
     return Supervisor(home.workspace, {"local": home.cloud}, who=who, monotonic=watch or Watch())
 
 
+@pytest.mark.full
 def test_a_damaged_story_does_not_stop_the_supervision_of_other_runs(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     damaged = home.run("python3", "wait.py")

@@ -136,6 +136,7 @@ def everything_below(*roots: Path) -> bytes:
     return body
 
 
+@pytest.mark.full
 def test_secrets_reach_the_process_and_nothing_else(home: Home) -> None:
     home.write(
         "use.py",

@@ -69,6 +69,7 @@ def test_the_cost_of_a_running_machine_is_an_estimate_until_it_ends(home: Home) 
     assert cost(home)["total"]["estimated_usd"] == 0
 
 
+@pytest.mark.full
 def test_a_stopped_manual_machine_costs_its_disk_and_a_deleted_one_stays_in_the_report(home: Home) -> None:
     answer = home.outlast("machine", "create", "desk", "--type", "local-2", "--wait", "60s", "--no-ssh-config")
     assert answer.returncode == 0, answer.stderr

@@ -174,6 +174,7 @@ def test_the_next_attempt_of_a_master_takes_over_after_a_lost_machine(home: Home
     assert sorted({fence for _, _, fence in entries(book)}) == [1, 2]
 
 
+@pytest.mark.full
 def test_a_run_is_handed_over_with_its_costs(home: Home) -> None:
     home.write("outlast.toml", 'name = "mine"\ncommand = "sleep 300"\n')
     run = home.outlast("submit").stdout.strip()

@@ -108,6 +108,7 @@ def assert_draws_a_picture(home: Home) -> None:
         assert not list(home.project.glob(f"{name}.*"))
 
 
+@pytest.mark.full
 def test_metrics_that_cannot_be_drawn_are_reported_with_the_next_step(home: Home) -> None:
     answer = home.outlast("run", "--", "true")
     assert answer.returncode == 0, answer.stderr
@@ -133,6 +134,7 @@ def test_metrics_that_cannot_be_drawn_are_reported_with_the_next_step(home: Home
         assert "hint: pip install 'outlast[plot]'" in answer.stderr
 
 
+@pytest.mark.full
 def test_ps_shows_the_newest_logged_step(home: Home) -> None:
     start_logger(home, 60, 7)
     home.until(lambda: [row["step"] for row in home.ps()] == [7], "a step that is in no checkpoint")

@@ -38,6 +38,7 @@ while True: time.sleep(0.1)
     assert (first.outcome, first.exit_code) == ("preempted", 137)
 
 
+@pytest.mark.full
 def test_exit_code_0_after_sigterm_is_not_finished(home: Home) -> None:
     home.write(
         "polite.py",
@@ -138,6 +139,7 @@ def test_a_kill_without_a_notice_counts_as_a_crash(home: Home) -> None:
     assert home.state().attempts[0].outcome == "killed"
 
 
+@pytest.mark.full
 def test_preemptions_without_progress_are_slowed_down(home: Home) -> None:
     home.write("idle.py", "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.1)\n")
     process = home.start("run", "--set", "limits.no_progress=3", "--", "python3", "idle.py")
@@ -170,6 +172,7 @@ def test_keep_on_failure_keeps_the_machine_of_a_crashed_run(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_a_shell_pipeline_passes_the_signal_to_its_program(home: Home) -> None:
     home.write(
         "save.py",

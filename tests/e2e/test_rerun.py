@@ -72,6 +72,7 @@ def test_rerun_repeats_the_recorded_run_and_compare_shows_differences(home: Home
     assert (home.project / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.full
 def test_missing_recorded_parts_are_reported_and_nothing_is_launched(home: Home) -> None:
     home.write("train.py", "print('hello')")
     data = home.root / "data"
@@ -94,6 +95,7 @@ def test_missing_recorded_parts_are_reported_and_nothing_is_launched(home: Home)
     assert "no parameter `lr`" in unknown.stderr
 
 
+@pytest.mark.full
 def test_burst_fetches_model_and_outputs_and_evaluates_the_model_locally(home: Home) -> None:
     home.write("train.py", TRAINER)
     argv = ["burst", "--name", "big", "--evaluate", "--", sys.executable, "train.py", "--train-steps", "5"]

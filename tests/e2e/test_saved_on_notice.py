@@ -45,6 +45,7 @@ LEAVES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("leave", LEAVES)
 def test_a_save_on_sigterm_counts_whatever_the_exit_code(home: Home, leave: str) -> None:
     home.write("train.py", TRAINER.replace("LEAVE", LEAVES[leave]))
@@ -53,6 +54,7 @@ def test_a_save_on_sigterm_counts_whatever_the_exit_code(home: Home, leave: str)
     assert home.state().attempts[0].unsaved == ""
 
 
+@pytest.mark.full
 def test_a_save_on_sigterm_counts_below_a_shell(home: Home) -> None:
     home.write("train.py", TRAINER.replace("LEAVE", "sys.exit(143)"))
     run_and_preempt(home, "bash", "-c", "python3 train.py\nexit $?")
@@ -76,6 +78,7 @@ with open(path, "w") as file:
 """
 
 
+@pytest.mark.full
 def test_a_write_that_the_signal_interrupted_is_not_committed_and_the_story_says_so(home: Home) -> None:
     home.write("train.py", INTERRUPTED)
     run_and_preempt(home, "python3", "train.py")

@@ -117,6 +117,7 @@ def test_a_slow_launch_does_not_delay_other_runs(home: Home, slow: SlowCloud) ->
     assert slow.calls[launch] == 1
 
 
+@pytest.mark.full
 def test_a_run_that_is_cancelled_during_its_launch_leaves_no_machine(home: Home, slow: SlowCloud) -> None:
     run = waiting_run(home)
     launch, deletion = f"launch {machine_of(home, run)}", f"delete {machine_of(home, run)}"

@@ -182,6 +182,7 @@ def test_bad_input_is_reported_before_a_launch(home: Home, argv: list[str], said
     assert not home.machines()
 
 
+@pytest.mark.full
 def test_a_missing_metric_halts_the_sweep_and_lists_the_logged_ones(home: Home) -> None:
     home.write("train.py", "import json; print(json.dumps({'accuracy': 0.5, 'auc': 0.75}))")
     answer = home.outlast(

@@ -88,6 +88,7 @@ def test_many_small_files_are_stored_in_few_objects(bucket: Counting, tmp_path: 
     assert folder.is_equal(tmp_path / "back")
 
 
+@pytest.mark.full
 def test_a_commit_uploads_in_proportion_to_what_changed(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved")
     own = Parts(bucket, RUN, 1)

@@ -64,6 +64,7 @@ def guarded(password: str, **parts: Any) -> Guard:
     return Guard(_inside, token="", password=password, port=8640, **parts)
 
 
+@pytest.mark.full
 def test_ten_of_ten_thousand_simultaneous_guesses_are_admitted() -> None:
     guard = guarded("7342")
     statuses = guessed(guard, [f"{number:04d}" for number in range(10_000)], ["203.0.113.5"] * 10_000)

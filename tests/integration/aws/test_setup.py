@@ -84,6 +84,7 @@ def test_doctor_lists_what_an_account_lacks(home: Home, cloud: AwsCloud, bridge:
     assert quota_warnings(cloud.client) == []
 
 
+@pytest.mark.full
 def test_doctor_reports_missing_credentials(home: Home, cloud: AwsCloud) -> None:
     cloud.client.call("s3", "create_bucket", Bucket="healthy-box")
     home.workspace.remember_cloud("aws")

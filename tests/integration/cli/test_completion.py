@@ -58,6 +58,7 @@ def test_completes_zones(console: Console) -> None:
     assert complete(console, "outlast local set local2") == ["local2-a", "local2-b"]
 
 
+@pytest.mark.full
 def test_completes_machines_runs_and_images_in_every_command(console: Console) -> None:
     workspace = open_workspace(str(console.workspace))
     workspace.story("census-1").append_or_raise(Submitted(), nonce="")

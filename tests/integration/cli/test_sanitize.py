@@ -109,6 +109,7 @@ def test_output_keeps_colours_and_progress_bars_and_loses_other_sequences(consol
     assert b"\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07" in piped.stdout, "a pipe gets the output byte for byte"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "whole"), [("-0.5", "-5"), ("1e400", "7"), ("1e308", "7"), ("1e11", "9" * 400), ("5e-324", "0")]
 )

@@ -44,6 +44,7 @@ def test_simulates_recorded_capacity_of_several_zones(console: Console) -> None:
     assert console.json("simulate", *JOB, "--trace", ".")["policies"] == result["policies"]
 
 
+@pytest.mark.full
 def test_takes_the_job_from_the_file(console: Console) -> None:
     (console.folder / "job.toml").write_text(
         'command = "true"\n[machine]\ntype = "local-8-v100"\n[limits]\nwork = "2h"\ndeadline = "3h"\n'

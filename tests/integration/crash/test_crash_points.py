@@ -69,6 +69,7 @@ def test_survives_a_crash_at_every_point(kind: str, third: int) -> None:
         survive(kind, number)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quarter", range(4))
 def test_survives_a_crash_of_the_supervisor_at_every_point(quarter: int) -> None:
     labels = points_of("supervisor")

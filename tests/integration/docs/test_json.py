@@ -80,6 +80,7 @@ def test_commands_print_their_declared_fields(home: Home) -> None:
         check(home, line)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 def test_machine_and_image_commands_print_their_declared_fields(home: Home) -> None:

@@ -143,6 +143,7 @@ def test_a_program_that_fails_by_itself_is_not_drilled(home: Home) -> None:
     assert home.machines() == []
 
 
+@pytest.mark.full
 def test_ctrl_c_cancels_the_drill_and_leaves_nothing(home: Home) -> None:
     home.write("train.py", GOOD)
     process = home.start("drill", "--", "python3", "train.py", "1000")

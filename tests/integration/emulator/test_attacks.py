@@ -57,6 +57,12 @@ def stopped(serving: Serving) -> Iterator[None]:
     """Pause the server, while the kernel keeps accepting connections for it."""
     assert serving.process is not None
     serving.process.send_signal(signal.SIGSTOP)
+    tasks = Path(f"/proc/{serving.process.pid}/task")
+    # A thread that is on a CPU stops a moment after the signal.
+    eventually(
+        lambda: all(file.read_text().rpartition(") ")[2][0] in "Tt" for file in tasks.glob("*/stat")),
+        what="all threads of the server stopped",
+    )
     try:
         yield
     finally:

@@ -349,6 +349,7 @@ def test_a_path_without_the_api_version_works(client: Client) -> None:
     assert client.server.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
 
 
+@pytest.mark.full
 def test_a_machine_that_cannot_boot_does_not_stop_the_reconciler(client: Client) -> None:
     client.server.cloud.set_zone("us-central1-a", grace_s=1.0)
     client.create("spot", scheduling=SPOT)

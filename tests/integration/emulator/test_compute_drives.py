@@ -66,6 +66,7 @@ def files(server: ComputeServer) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
+@pytest.mark.full
 def test_a_data_disk_survives_preemptions_and_machines(server: ComputeServer) -> None:
     client = Client(server, "kept")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})

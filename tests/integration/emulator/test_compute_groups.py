@@ -83,6 +83,7 @@ def test_a_regional_group_uses_zones_with_room(client: Client) -> None:
     assert client.refused(f"POST {R}/instanceGroupManagers", wanted)[0] == 400
 
 
+@pytest.mark.full
 def test_a_group_stays_within_the_bounds_of_its_autoscaler(client: Client) -> None:
     client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 0, **template(client)})
     target = "zones/us-central1-a/instanceGroupManagers/group"

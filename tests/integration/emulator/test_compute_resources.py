@@ -268,6 +268,7 @@ def test_a_managed_group_recreates_a_preempted_machine(client: Client) -> None:
     assert client.refused("GET Z/instanceGroupManagers/group")[:2] == (404, "notFound")
 
 
+@pytest.mark.full
 def test_a_group_without_capacity_reports_the_error_and_retries(client: Client) -> None:
     properties = {**machine("unused"), "machineType": "n1-standard-1"}
     client.do("POST global/instanceTemplates", {"name": "template", "properties": properties})

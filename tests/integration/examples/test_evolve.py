@@ -147,6 +147,7 @@ for act in (lambda: held.__exit__(None, None, None), lambda: old.hold().__enter_
 """
 
 
+@pytest.mark.full
 def test_a_resumed_old_master_is_rejected(evolution: Evolution) -> None:
     evolution.prepare(results=1, workers="1..1")
     url = evolution.done("db", "url", "genomes").strip()

@@ -17,6 +17,7 @@ def zones(cloud: GcpCloud, needs: Requirements = NEEDS) -> list[str]:
     return [offer.zone for offer in cloud.offers(needs)]
 
 
+@pytest.mark.full
 def test_of_equal_prices_the_zone_with_capacity_comes_first(gcp: GcpCloud, rehearsal: Rehearsal) -> None:
     by_name = zones(gcp)
     assert by_name[0] == "us-central1-a"

@@ -162,6 +162,7 @@ def test_a_missing_machine_is_not_found_and_a_lost_page_is_an_error(
         gcp.machine("other")
 
 
+@pytest.mark.full
 def test_a_paged_list_is_complete_and_a_lost_page_is_an_error(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.cli.cost.prices import ask
 from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 
 
+@pytest.mark.full
 def test_each_price_reports_whether_it_is_from_the_catalogue_or_built_in(gcp: GcpCloud) -> None:
     answer = ask(gcp, Requirements(cpus=Range(low=4, high=4)), [True, False])
     assert not answer.problem

@@ -74,6 +74,7 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     assert "hunter2" not in output
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_machine_without_the_agent_reports_why_and_powers_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal

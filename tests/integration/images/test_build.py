@@ -99,6 +99,7 @@ def test_the_last_output_of_a_script_is_reported_without_a_final_newline(shop: H
     assert answer.stderr.split("error:")[1].count("    last words\n") == 1
 
 
+@pytest.mark.full
 def test_a_failed_script_reports_its_line_and_leaves_nothing(shop: Home) -> None:
     plain(shop, "# one\necho two\n\necho four\n\necho six\nls /nowhere/at/all\necho eight\n")
     answer = shop.outlast("image", "build")
@@ -113,6 +114,7 @@ def test_a_failed_script_reports_its_line_and_leaves_nothing(shop: Home) -> None
     assert b"failed: setup.sh, line 7" in shop.workspace.bucket.get(f"images/{digest}/build.log")
 
 
+@pytest.mark.full
 def test_a_failed_test_step_creates_no_image(shop: Home) -> None:
     plain(shop, "echo fine\n", 'test = ["echo almost; exit 3"]')
     answer = shop.outlast("image", "build")
@@ -133,6 +135,7 @@ def test_a_timeout_creates_no_image(shop: Home) -> None:
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_a_kept_builder_is_reported_and_reaped_in_time(shop: Home) -> None:
     plain(shop, "touch here\nfalse\n")
     answer = shop.outlast("image", "build", "--keep-on-failure", "1h")
@@ -149,6 +152,7 @@ def test_a_kept_builder_is_reported_and_reaped_in_time(shop: Home) -> None:
     assert shop.machines() == []
 
 
+@pytest.mark.full
 def test_a_preempted_builder_is_reported(shop: Home) -> None:
     plain(shop, "echo begun\nsleep 100\n", "spot = true")
     process = shop.start("image", "build")
@@ -205,6 +209,7 @@ def test_two_concurrent_builds_of_the_same_recipe_create_one_image(shop: Home) -
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_a_process_that_waits_for_a_build_reports_its_failure(shop: Home) -> None:
     go = shop.root / "go"
     plain(shop, f"echo begun\nuntil test -e {go}; do sleep 0.1; done\nfalse\n")

@@ -125,6 +125,7 @@ def test_without_capacity_machine_and_disk_move_to_another_zone(bench: Bench, wa
     assert moved.labels["outlast-record"] == machine_record.id
 
 
+@pytest.mark.full
 def test_a_failed_command_is_retried_and_its_exit_code_reported(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     memory = watch(command="echo x >> log; exit 7", crashes=2, then="leave").ended()
@@ -262,6 +263,7 @@ def test_a_second_process_is_refused_and_a_killed_one_is_replaced(bench: Bench) 
     assert log(bench) == ["x"], "the second found the command of the first, and waited for it"
 
 
+@pytest.mark.full
 def test_another_command_is_refused_unless_reset(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     first = watch(command="echo one >> log; sleep 600")
@@ -302,6 +304,7 @@ def test_at_the_end_the_machine_is_deleted_if_requested(bench: Bench, watch: Cal
     assert bench.machine_records.all() == []
 
 
+@pytest.mark.full
 def test_once_starts_the_machine_and_the_command_and_exits(bench: Bench) -> None:
     bench.machine()
     bench.cloud.preempt("box", notice=False)

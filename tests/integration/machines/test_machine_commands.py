@@ -287,6 +287,7 @@ def test_packages_installed_since_creation_are_listed(bench: Bench) -> None:
     assert json.loads(shown.stdout)["packages_changed"] == [f"pip {name} {version}: installed"]
 
 
+@pytest.mark.full
 def test_a_machine_that_died_with_this_computer_is_started_again_with_its_files(bench: Bench) -> None:
     assert bench.outlast("machine", "create", "box").returncode == 0
     assert bench.outlast("machine", "ssh", "box", "echo precious > ~/work; sync").returncode == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from outlast.machines.ssh import Link
 from tests.integration.sync.far import Far, Syncing, left_behind
 from tests.support.home import Home
@@ -49,6 +51,7 @@ def test_a_link_that_leads_out_is_not_pulled(home: Home, far: Far) -> None:
     assert not (here / "evil").exists()
 
 
+@pytest.mark.full
 def test_outputs_of_a_run_appear_while_it_goes_on(home: Home) -> None:
     home.write(
         "train.py",

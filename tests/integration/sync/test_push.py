@@ -109,6 +109,7 @@ def test_without_delete_no_file_is_deleted(home: Home, far: Far) -> None:
     assert far.files("project") == {"a.py", "b.py"}
 
 
+@pytest.mark.full
 def test_delete_removes_only_synced_files(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     home.write("sub/b.py", "b")

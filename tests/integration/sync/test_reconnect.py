@@ -34,6 +34,7 @@ def test_a_machine_that_stops_and_comes_back_is_followed(home: Home, far: Far) -
     assert not left_behind(home)
 
 
+@pytest.mark.full
 def test_a_lost_connection_is_made_again(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     syncing = Syncing(home, "dev:project")
@@ -74,6 +75,7 @@ def test_a_run_is_followed_to_its_next_machine(home: Home) -> None:
     assert not left_behind(home)
 
 
+@pytest.mark.full
 def test_a_run_without_a_machine_is_waited_for(home: Home) -> None:
     home.write("code.py", "x")
     run = home.run("sleep", "1000")

@@ -16,6 +16,7 @@ NAMES = st.sampled_from(["a.py", "b.log", "keep.log", "data", "build", "deep", "
 LINES = st.sampled_from(["*.log", "!keep.log", "build/", "/data", "deep/*.py", "**/a.py", "!b.log", "data/**"])
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     paths=st.lists(st.lists(NAMES, min_size=1, max_size=3), min_size=1, max_size=12),

@@ -95,6 +95,7 @@ def test_a_notice_reaches_a_command_in_a_terminal(home: Home, tmux: None) -> Non
     assert [attempt.outcome for attempt in home.state().attempts] == ["preempted", "finished"]
 
 
+@pytest.mark.full
 def test_attaching_to_a_run_without_a_terminal_is_refused(home: Home, tmux: None) -> None:
     run = home.run("sleep", "1000")
     home.start("supervise")
@@ -107,6 +108,7 @@ def test_attaching_to_a_run_without_a_terminal_is_refused(home: Home, tmux: None
     assert "needs a terminal" in answer.stderr
 
 
+@pytest.mark.full
 def test_a_machine_has_a_session_that_goes_on(home: Home, far: Far, tmux: None) -> None:
     first = Keyboard(home, "attach", "dev")
     first.until("outlast")

@@ -199,6 +199,7 @@ def test_a_database_whose_record_is_damaged_can_be_deleted(team: Team, engine: E
     assert LocalDatabases(str(team.root / "cloud")).list_all() == []
 
 
+@pytest.mark.full
 def test_a_second_database_of_the_same_name_is_refused(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     assert "already exists" in team.refused(21, "db", "create", "genomes", "--engine", engine)

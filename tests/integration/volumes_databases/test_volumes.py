@@ -220,6 +220,7 @@ def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_separate_folder(team
     team.done("volume", "delete", "demos", "--yes")
 
 
+@pytest.mark.full
 def test_a_run_that_fills_it_reports_that(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1MB")
     team.write("trial.py", "open('data/big', 'w').write('x' * 1_500_000)\nraise OSError('no room')\n")

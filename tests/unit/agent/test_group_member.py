@@ -86,6 +86,7 @@ def test_the_second_run_waits_and_takes_the_lock_when_the_first_releases_it(tmp_
     assert second.member.environment()["OUTLAST_FENCE"] == "2"
 
 
+@pytest.mark.full
 def test_a_holder_that_keeps_renewing_it_keeps_it(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_lock()

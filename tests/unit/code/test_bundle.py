@@ -51,6 +51,7 @@ def _names(folder: Path, bucket: Bucket, tmp_path: Path) -> list[str]:
     return sorted(_contents(target))
 
 
+@pytest.mark.full
 @settings(max_examples=50, deadline=None)
 @given(tree=TREES)
 def test_any_tree_packs_the_same_and_unpacks_equal(tree: dict[str, tuple[bytes, bool]]) -> None:

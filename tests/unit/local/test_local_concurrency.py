@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.processes import marked
 
@@ -35,6 +37,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.full
 def test_a_crowd_leaves_a_sound_cloud_and_no_process_behind(cloud: LocalCloud, mode: str) -> None:
     command = [sys.executable, "-c", _USER, cloud.root, mode]
     users = [subprocess.Popen([*command, str(seed)]) for seed in range(4)]

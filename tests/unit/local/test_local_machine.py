@@ -186,6 +186,7 @@ def test_an_interrupted_launch_can_be_deleted(cloud: LocalCloud) -> None:
     assert cloud.machines() == []
 
 
+@pytest.mark.full
 def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalCloud, fleet: MachineFactory) -> None:
     for _ in range(5):
         name = fleet.launch().name
