@@ -28,8 +28,6 @@ def _sizes(family: str, memory_gb_per_cpu: float, large_usd: float) -> list[Inst
 
 
 _ALL = [
-    InstanceType("t2.small", 1, 2, 0.023),
-    InstanceType("t3.medium", 2, 4, 0.0416),
     *_sizes("c6i", 2, 0.085),
     *_sizes("m6i", 4, 0.096),
     *_sizes("r6i", 8, 0.126),
@@ -44,16 +42,19 @@ _ALL = [
     InstanceType("g5.48xlarge", 192, 768, 16.288, "A10G", 8),
     InstanceType("g6.xlarge", 4, 16, 0.8048, "L4", 1),
     InstanceType("g6.2xlarge", 8, 32, 0.9776, "L4", 1),
-    InstanceType("p3.2xlarge", 8, 61, 3.06, "V100", 1),
-    InstanceType("p3.8xlarge", 32, 244, 12.24, "V100", 4),
-    InstanceType("p3.16xlarge", 64, 488, 24.48, "V100", 8),
     InstanceType("p4d.24xlarge", 96, 1152, 21.9576, "A100", 8),
     InstanceType("p5.48xlarge", 192, 2048, 55.04, "H100", 8),
 ]
 KINDS = {kind.name: kind for kind in _ALL}
-# With types that are used only by name; `t3.micro` is for supervisor machines.
-NAMED = {
-    **KINDS,
-    **{kind.name: kind for kind in _sizes("m5", 4, 0.096)},
-    "t3.micro": InstanceType("t3.micro", 2, 1, 0.0104),
-}
+# Types that are used only by name: `t3.micro` is for supervisor machines, burstable types slow down after a while, and
+# the driver of the default GPU image does not support V100.
+_BY_NAME = [
+    InstanceType("t2.small", 1, 2, 0.023),
+    InstanceType("t3.micro", 2, 1, 0.0104),
+    InstanceType("t3.medium", 2, 4, 0.0416),
+    InstanceType("p3.2xlarge", 8, 61, 3.06, "V100", 1),
+    InstanceType("p3.8xlarge", 32, 244, 12.24, "V100", 4),
+    InstanceType("p3.16xlarge", 64, 488, 24.48, "V100", 8),
+    *_sizes("m5", 4, 0.096),
+]
+NAMED = {**KINDS, **{kind.name: kind for kind in _BY_NAME}}
