@@ -123,7 +123,9 @@ class InteractiveConformance:
     ) -> None:
         name = self.prepared(fleet, "echo here > ~/note; cat ~/note")
         before = cloud.machine(name)
-        larger = cloud.offers(Requirements(cpus=Range(low=2), zones=(before.zone,), spot=before.spot))[0].type
+        more = Range(low=fleet.offer().cpus + 1)
+        larger = cloud.offers(Requirements(cpus=more, zones=(before.zone,), spot=before.spot))[0].type
+        assert larger != before.type
         cloud.resize(name, type=larger, disk_gb=before.disk_gb + 10)
         cloud.resize(name, type=larger, disk_gb=before.disk_gb + 10)
         after = cloud.machine(name)
