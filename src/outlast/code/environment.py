@@ -43,7 +43,8 @@ class EnvironmentRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Describe it for logs: `uv.lock (a1b2c3d4e5f6), 31 packages, Python 3.12`."""
         if self.kind == "empty":
             return f"no packages, Python {self.python}"
-        return f"{self.file} ({self.short}), {self.packages} packages, Python {self.python}"
+        packages = "1 package" if self.packages == 1 else f"{self.packages} packages"
+        return f"{self.file} ({self.short}), {packages}, Python {self.python}"
 
 
 def record_of(kind: Kind, *, lock: str, file: str, python: str, python_min: str) -> EnvironmentRecord:
