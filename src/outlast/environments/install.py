@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ import msgspec
 from outlast.code.bundle import zstd_module
 from outlast.code.environment import EnvironmentRecord
 from outlast.errors import Missing, OutlastError
+from outlast.kit.uv import reason_of
 from outlast.store.bucket import Bucket
 
 # Written last: an environment without it was cut off while it was made.
@@ -219,7 +220,6 @@ def extract_trusted(archive: tarfile.TarFile, folder: str) -> None:
 
 
 def _failed(what: str, output: str, *, hint: str) -> EnvironmentFailed:
-    lines: Sequence[str] = [line.strip(" ×╰─▶│\t") for line in output.splitlines()]
-    reason = " ".join(line for line in lines if line)[:600].removeprefix("error: ")
+    reason = reason_of(output)
     network = bool(_NETWORK.search(reason))
-    return EnvironmentFailed(f"{what}: {reason or 'no reason was printed'}", hint=hint, permanent=not network)
+    return EnvironmentFailed(f"{what}: {reason}", hint=hint, permanent=not network)

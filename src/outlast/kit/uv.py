@@ -49,12 +49,12 @@ def run_uv(
     except OSError as problem:
         raise UvFailed(f"{what}: cannot run uv: {problem.strerror}", output="", hint=_HINT) from problem
     if done.returncode:
-        raise UvFailed(f"{what}: {_reason(done.stderr)}", output=done.stderr)
+        raise UvFailed(f"{what}: {reason_of(done.stderr)}", output=done.stderr)
     return done.stdout
 
 
-def _reason(output: str) -> str:
+def reason_of(output: str) -> str:
     """Return the error in uv's output in one line: from its first `error:` or `×` on, without the drawing."""
     lines = [line.strip(" ×╰─▶│\t") for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("warning:", "Using ", "Resolved ", "hint:"))]
-    return " ".join(lines)[:600].removeprefix("error: ") or "uv printed no reason"
+    return " ".join(lines)[:600].removeprefix("error: ") or "no reason was printed"
