@@ -65,6 +65,7 @@ class AwsClient:
         raise AssertionError
 
     def _call(self, service: str, operation: str, parameters: Doc) -> Doc:
+        client = self.service(service)  # first: it reports that `boto3` is missing
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,
@@ -75,7 +76,7 @@ class AwsClient:
         from botocore.parsers import ResponseParserError
 
         try:
-            answer: Doc = getattr(self.service(service), operation)(**parameters)
+            answer: Doc = getattr(client, operation)(**parameters)
             return answer
         except ClientError as problem:
             error = problem.response.get("Error", {})
