@@ -2,22 +2,28 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integration/frameworks
 # The suite starts thousands of processes; without compiled files each would compile outlast again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test test-all frameworks check format lock simulate soak clusters bench release pythons clean
+.PHONY: setup demo docs test test-all failed frameworks check format lock simulate soak clusters bench release pythons clean
 
 setup: $(READY)
 
-$(READY): requirements-dev.lock pyproject.toml tools/packages.sh
+# outlast and its four libraries: enough for the demo, in seconds.
+$(CORE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "outlast needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@tools/packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock --editable .
+	@touch $@
+
+# The tools and libraries of the tests as well.
+$(READY): $(CORE) requirements-dev.lock tools/packages.sh
+	@tools/packages.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
@@ -25,7 +31,7 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 pythons:
 	VENV=$(VENV) tools/pythons.sh
 
-demo: $(READY)
+demo: $(CORE)
 	@$(BIN)/outlast demo
 
 # Build the documentation in site/. A broken link is an error.
@@ -39,6 +45,10 @@ test: $(READY) check
 
 test-all: $(READY) check
 	$(PYTEST)
+
+# The tests that failed in the last run, one at a time. Fails if the last run has no failed test.
+failed: $(READY)
+	$(BIN)/python -m pytest -n 0 -p no:randomly --verbose --last-failed --last-failed-no-failures none
 
 # Test the integrations against the real frameworks (about 2 GB). PyTorch is installed first and alone, so that pip
 # takes a CPU build if the index offers one.

@@ -63,7 +63,7 @@ class Bench:
         self.path = os.path.join(self.folder, "model.pt")
         self.copy = os.path.join(where.root, "copy.pt")
         self.back = os.path.join(where.root, "back")
-        self.dice = random.Random(4)
+        self.rng = random.Random(4)
         os.makedirs(self.folder)
         self.bucket = Counting(where.environment["OUTLAST_WORKSPACE"])
         self.workspace = Workspace(self.bucket)
@@ -79,7 +79,7 @@ class Bench:
     def fill(self) -> None:
         with open(self.path, "wb") as file:
             for at in range(0, self.size, 1 << 24):
-                file.write(self.dice.randbytes(min(1 << 24, self.size - at)))
+                file.write(self.rng.randbytes(min(1 << 24, self.size - at)))
         _settle()
 
     def change(self, places: int) -> None:
@@ -88,8 +88,8 @@ class Bench:
         with open(self.path, "r+b") as file:
             for number in range(places):
                 room = self.size // places
-                file.seek(number * room + self.dice.randrange(room - piece))
-                file.write(self.dice.randbytes(piece))
+                file.seek(number * room + self.rng.randrange(room - piece))
+                file.write(self.rng.randbytes(piece))
         _settle()
 
     def commit(self) -> float:

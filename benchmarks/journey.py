@@ -29,12 +29,15 @@ Stamps = dict[str, float]
 class Journey:
     """One `outlast run`, measured from outside."""
 
+    # Further options of the command.
+    options: tuple[str, ...] = ()
+
     def __init__(self, home: Home) -> None:
         self.home = home
         self.before = set(home.workspace.runs())
         self.began = time.time()
         self.process = home.start(
-            [OUTLAST, "run", "--no-pull", "--quiet", "--name", "journey", "--", *_COMMAND],
+            [OUTLAST, "run", "--no-pull", "--quiet", "--name", "journey", *self.options, "--", *_COMMAND],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -42,8 +45,9 @@ class Journey:
     def line(self) -> tuple[float, float]:
         """Return the time of the command's next line, and the time at which it arrived here."""
         assert self.process.stdout is not None
-        printed = float(self.process.stdout.readline())
-        return printed, time.time()
+        # Lines of outlast itself may precede the command's.
+        line = next(line for line in self.process.stdout if not line.startswith(b"outlast: "))
+        return float(line), time.time()
 
     @property
     def run(self) -> str:

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from core import computer
 from measure import GOALS
 from policies import TRACES
+from prices import PRICES
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,6 +40,7 @@ PARTS = {
     "heart": Part("core.py", quick=("--quick",)),
     "load": Part("load.py", quick=("10", "1000")),
     "ledger": Part("ledger.py", quick=("--runs", "200")),
+    "prune": Part("prune.py", quick=("--runs", "200")),
     "workspace": Part("workspace.py", quick=("--quick", "--times", "3")),
     "checkpoint": Part("checkpoint.py", quick=("--quick",)),
     "smallfiles": Part("smallfiles.py", quick=("--quick",)),
@@ -46,9 +48,15 @@ PARTS = {
     "machines": Part("machines.py", quick=("--quick",)),
     "sync": Part("sync.py", quick=("--quick",)),
     "gcp": Part("gcp.py"),
+    "environments": Part("environments.py", quick=("--quick",)),
+    "emulated": Part("emulated.py", quick=("--times", "2", "--idle", "20", "--many", "5")),
+    "notice": Part("notice.py", quick=("--seeds", "3")),
     "policies": Part("policies.py", quick=("--set", "first", "--no-foresight"), needs=TRACES),
+    "prices": Part("prices.py", needs=PRICES),
     "sweep": Part("sweep.py", quick=("--trials", "6", "--seconds", "4"), needs="joblib"),
+    "executor": Part("executor.py", quick=("--calls", "100", "--times", "2"), needs="cloudpickle"),
     "clusters": Part("clusters.py", quick=("--repeat", "1"), needs="ray"),
+    "drill": Part("drill.py", quick=("--only", "torchvision_classification", "--preemptions", "1"), needs="torch"),
     "page": Part("dashboard.py", quick=("--quick",), needs="nicegui"),
 }
 

@@ -71,16 +71,16 @@ class Source:
         self.folder = os.path.join(root, "checkpoints")
         self.tar = os.path.join(root, "checkpoints.tar")
         self.unpacked = os.path.join(root, "unpacked")
-        self.dice = random.Random(4)
+        self.rng = random.Random(4)
         self.paths = [
             os.path.join(self.folder, f"shard-{n // _FOLDER_FILES:04d}", f"sample-{n:06d}.bin") for n in range(files)
         ]
 
     def write(self, share: float = 1.0) -> None:
         """Rewrite a random share of the files."""
-        for path in self.dice.sample(self.paths, int(len(self.paths) * share)):
+        for path in self.rng.sample(self.paths, int(len(self.paths) * share)):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            Path(path).write_bytes(self.dice.randbytes(_FILE_BYTES))
+            Path(path).write_bytes(self.rng.randbytes(_FILE_BYTES))
 
     def make_tar(self) -> None:
         argv = f"tar c -C {os.path.dirname(self.folder)} checkpoints | cat > {self.tar}"

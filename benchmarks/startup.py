@@ -70,6 +70,7 @@ def measure(times: int) -> Table:
         add("python -c 'import msgspec'", empty, PYTHON, "-c", "import msgspec")
         add("python -c 'import click, msgspec'", empty, PYTHON, "-c", "import click, msgspec")
         add("... the same, exiting as outlast does", empty, PYTHON, "-c", _FLOOR)
+        add("python -c 'import outlast'", empty, PYTHON, "-c", "import outlast")
         add("outlast --help", empty, OUTLAST, "--help")
         add("outlast ps, empty workspace", empty, OUTLAST, "ps")
         add("outlast ps, 1 live run", live, OUTLAST, "ps")

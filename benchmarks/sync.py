@@ -38,12 +38,12 @@ sync {{ default.rsync, source = "{source}", target = "{target}", delay = {delay}
 
 def make_tree(folder: Path, *, files: int) -> None:
     """Create code and small data; a tenth of it is incompressible."""
-    dice = random.Random(7)
+    rng = random.Random(7)
     line = b"the quick brown fox jumps over the lazy dog\n"
     for number in range(files):
         path = folder / f"part{number % 50}" / f"module{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(dice.randbytes(_BYTES // 10) + line * (_BYTES // len(line)))
+        path.write_bytes(rng.randbytes(_BYTES // 10) + line * (_BYTES // len(line)))
 
 
 class Bench:

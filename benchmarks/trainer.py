@@ -39,8 +39,8 @@ def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
 
     folder = tempfile.mkdtemp(prefix="outlast-bench-")
     run = outlast.training(folder=folder, every="1h")
-    dice = numpy.random.default_rng(1)
-    state = {f"layer{n}": dice.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
+    rng = numpy.random.default_rng(1)
+    state = {f"layer{n}": rng.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
     target = {name: numpy.empty_like(array) for name, array in state.items()}
     found: dict[str, list[float]] = {"copy": [], "save returns": [], "save is on disk": [], "plain write + fsync": []}
 
@@ -62,7 +62,7 @@ def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
             found.setdefault("torch.save + fsync", []).append(timed(lambda: torch_save(folder, state)))
     found |= {"restore": [], "read the file": []}
     for _ in range(rounds):
-        for path in (os.path.join(folder, "plain"), run_file(run.around.checkpoints)):
+        for path in (os.path.join(folder, "plain"), run_file(run.environment.checkpoints)):
             chill(path)
         found["read the file"].append(timed(lambda: read(folder)))
         found["restore"].append(timed(run.restore))
@@ -77,8 +77,8 @@ def formats(gigabytes: float, rounds: int) -> dict[str, list[float]]:
 
     from outlast.trainer import state as states
 
-    dice = numpy.random.default_rng(1)
-    arrays = {f"layer{n}": dice.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
+    rng = numpy.random.default_rng(1)
+    arrays = {f"layer{n}": rng.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
     objects = {"history": [{"step": n, "loss": n / 7, "phase": "train"} for n in range(30_000)]}
     found: dict[str, list[float]] = {}
     for _ in range(rounds * 4):
@@ -103,9 +103,9 @@ def overhead(gigabytes: float, rounds: int) -> dict[str, list[float]]:
 
     folder = tempfile.mkdtemp(prefix="outlast-bench-")
     run = outlast.training(folder=folder)
-    dice = numpy.random.default_rng(1)
-    state = {f"layer{n}": dice.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
-    work = dice.random(400_000)
+    rng = numpy.random.default_rng(1)
+    state = {f"layer{n}": rng.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
+    work = rng.random(400_000)
 
     def step() -> float:
         return timed(lambda: numpy.sin(work).sum())

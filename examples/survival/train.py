@@ -62,7 +62,7 @@ def train(run, *, lr: float = 0.1, momentum: float = 0.9, batch_size: int = 32, 
             run.log(step, loss=loss)
             print(f"step {state.step}  loss {loss:.3f}", flush=True)
         time.sleep(pause)
-    if not run.left:
+    if not run.stopped_early:
         with open(os.path.join(run.outputs, "weights.json"), "w") as file:
             json.dump(state.weights, file)
     return {"loss": loss}

@@ -51,7 +51,7 @@ def train(run, *, lr: float = 0.05, batch_size: int = 32, pictures: int = 4000, 
         run.log(step, loss=loss.item())
         if (step + 1) % 50 == 0:
             print(f"step {step + 1}/{run.train_steps or '?'}  loss {loss.item():.4f}", flush=True)
-    if not run.left:
+    if not run.stopped_early:
         torch.save(model.state_dict(), os.path.join(run.outputs, "model.pt"))
     return {"loss": loss.item()}
 

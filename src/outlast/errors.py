@@ -7,6 +7,7 @@ OutlastError                     exit 1
 ├── WorkspaceError               exit 4   the workspace cannot be read or written
 │   ├── Missing                           no object with that key
 │   ├── Exists                            a create-only write found an object
+│   ├── BeingCollected                    a shared object was deleted as unused during a submission
 │   ├── Damaged                           an object contradicts its key, hash or format
 │   └── StoreUnreachable                  temporary: the same call may work later
 ├── CloudError                   exit 5   a cloud refused a request
@@ -18,12 +19,17 @@ OutlastError                     exit 1
 ├── RunCancelled                 exit 7
 ├── DrillFailed                  exit 8   the drill showed that the run would not survive a preemption
 ├── OverLimit                    exit 9   a limit of the run, the user or the workspace
+├── DrillUndecided               exit 10  the drill cannot tell whether the run resumes
 ├── NoSuchStore                  exit 20  no volume or database of that name
 ├── StoreTaken                   exit 21  a volume or database of that name exists, or is in use
 ├── VolumeFull                   exit 22  the volume is full, or would be
 ├── DatabaseUnreachable          exit 23  name, port or TLS of a database
 ├── DatabaseRefused              exit 24  the database refused the login: address, password or permissions
+├── WaitTimeout                       a run or a call has not ended in time; also a TimeoutError
+├── CallFailed                        a call of an Executor could not be completed
 └── InvalidTransition            exit 70  a bug in outlast: an illegal event
+
+Interrupted, a KeyboardInterrupt, is raised when Ctrl-C ends a wait; the run continues.
 """
 
 from __future__ import annotations
@@ -70,6 +76,10 @@ class Missing(WorkspaceError):
 
 
 class Exists(WorkspaceError):
+    pass
+
+
+class BeingCollected(WorkspaceError):
     pass
 
 
@@ -137,6 +147,10 @@ class DrillFailed(OutlastError):
     exit_code = 8
 
 
+class DrillUndecided(OutlastError):
+    exit_code = 10
+
+
 class OverLimit(OutlastError):
     exit_code = 9
 
@@ -161,6 +175,26 @@ class DatabaseRefused(OutlastError):
     exit_code = 24
 
 
+class WaitTimeout(OutlastError, TimeoutError):
+    """The time to wait is over; the run or the call continues."""
+
+
+class CallFailed(OutlastError):
+    """A call of an Executor has no result: its process died again and again, or it has no machine."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a wait. The message names the run, which continues."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that notebooks print instead of a traceback."""
+        return [self.message]
+
+
 class InvalidTransition(OutlastError):
     """An event that is illegal in the current state of its run."""
 
@@ -178,6 +212,7 @@ EXIT_CODES = {
     7: "the run was cancelled",
     8: "the drill failed: the run would not survive a preemption",
     9: "a limit was reached: nothing was launched, or the run has saved and stopped",
+    10: "the drill cannot tell whether the run resumes; it states what to print or log",
     20: "no volume or database of that name",
     21: "a volume or database of that name already exists, or is in use",
     22: "a volume is full, or would be",

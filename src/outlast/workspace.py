@@ -1,14 +1,21 @@
-"""The workspace: the store of everything that outlast remembers, with its runs, heartbeats and wakeups."""
+"""The workspace: the store of everything that outlast remembers, with its runs, heartbeats and wakeups.
+
+`outlast.workspace` is this module, and also the function of the public API.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import time
+import types
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
+import outlast
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.code.record import CodeRecord
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
@@ -16,6 +23,7 @@ from outlast.runs.numbering import keep_hint, next_number
 from outlast.runs.snapshot import GAP
 from outlast.runs.story import Story, event_key
 from outlast.spec.spec import Spec
+from outlast.store import wake_file
 from outlast.store.bucket import Bucket, Entry, open_bucket
 from outlast.store.codec import HINT, decoded
 from outlast.store.parallel import ParallelMap, suited_to
@@ -54,6 +62,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     holds: str = ""
     # Why no checkpoint was committed for minutes although the folder changes; empty otherwise.
     unsaved: str = ""
+    # Of a distributed run: the machines that show signs of life.
+    nodes: int = 0
 
 
 class _Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +117,10 @@ class Workspace:
             pass  # another process was first
         return self.bucket.get("workspace.json")
 
-    def machine_name(self, run: str, attempt: int) -> str:
+    def machine_name(self, run: str, attempt: int, node: int = 0) -> str:
         """Return the name of an attempt's machine. It is derived, so a repeated launch finds the first machine."""
-        return f"{run}-a{attempt}-{self.id[:6]}"
+        rank = f"-n{node}" if node else ""
+        return f"{run}-a{attempt}{rank}-{self.id[:6]}"
 
     def remember_cloud(self, cloud: str) -> None:
         """Make supervisors list the machines of this cloud, too. May be repeated."""
@@ -191,7 +202,7 @@ class Workspace:
         if not matches:
             raise NoSuchRun(f"no run `{text}` in {self.url}", hint="see `outlast ps --all`")
         count = f"more than {_SHOWN}" if len(matches) > _SHOWN else str(len(matches))
-        raise NoSuchRun(f"`{text}` matches {count} runs: {', '.join(matches[:_SHOWN])}", hint="type more of the name")
+        raise NoSuchRun(f"`{text}` matches {count} runs: {', '.join(matches[:_SHOWN])}", hint="use a longer prefix")
 
     def _with_prefix(self, text: str, limit: int) -> list[str]:
         """Return the first runs with this prefix. In a bucket: one request per result, not one per thousand runs."""
@@ -243,12 +254,12 @@ class Workspace:
 
     # Heartbeats and wakeups
 
-    def write_heartbeat(self, run: str, heartbeat: Heartbeat, *, durable: bool = False) -> Entry:
-        """Write the heartbeat of a run; return its entry, with the store's time.
+    def write_heartbeat(self, run: str, heartbeat: Heartbeat, *, durable: bool = False) -> None:
+        """Write the heartbeat of a run.
 
         The first one must be durable: without it, a power cut would remove the run from the live runs.
         """
-        return self.bucket.put(f"heartbeats/{run}", msgspec.json.encode(heartbeat), durable=durable)
+        self.bucket.put(f"heartbeats/{run}", msgspec.json.encode(heartbeat), durable=durable)
 
     def heartbeat(self, run: str) -> Heartbeat | None:
         try:
@@ -267,6 +278,12 @@ class Workspace:
         supervisor has seen: nothing else leads to it.
         """
         self.bucket.put(f"wakeups/{run}/{self.ids()}", b"", durable=durable)
+        self.hint_wakeup()
+
+    def hint_wakeup(self) -> None:
+        """Make supervisors on this computer list the wakeups now."""
+        if self.store.network:
+            wake_file.touch(self.url)
 
     def wakeups(self) -> dict[str, list[Entry]]:
         """Return the pending wakeups by run. One listing."""
@@ -284,3 +301,13 @@ def natural(text: str) -> list[tuple[int, int | str]]:
 def open_workspace(url: str = "") -> Workspace:
     """Open the workspace at a URL, else at OUTLAST_WORKSPACE, else the default below the home directory."""
     return Workspace(open_bucket(url or os.environ.get("OUTLAST_WORKSPACE", "") or DEFAULT))
+
+
+class _Callable(types.ModuleType):
+    """Makes this module callable."""
+
+    def __call__(self, *args: Any, **fields: Any) -> Any:
+        return outlast.load("workspace")(*args, **fields)
+
+
+sys.modules[__name__].__class__ = _Callable

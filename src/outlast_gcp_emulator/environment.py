@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
+from contextlib import closing
 
 from outlast.clouds.local.files import read_json, write_json
+from outlast_gcp_emulator import absent
 from outlast_gcp_emulator.access import split_url
 from outlast_gcp_emulator.tokens import account, moved_key, service_account_key
 
@@ -42,6 +46,17 @@ def write_files(root: str, url: str, project: str = PROJECT) -> None:
     key = read_json(f"{root}/key.json") or {}
     key = moved_key(key, url) if "private_key" in key else service_account_key(url, project)
     write_json(f"{root}/key.json", key, permissions=0o600)
+    _log_in(f"{root}/gcloud/credentials.db", key)
+
+
+def _log_in(path: str, key: dict[str, object]) -> None:
+    """Add the account to gcloud's credentials, so that `gcloud auth list` lists it. Requests use the token's file."""
+    kept = ("type", "client_email", "client_id", "private_key", "private_key_id", "token_uri")
+    value = json.dumps({name: key[name] for name in kept if name in key})
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute('CREATE TABLE IF NOT EXISTS "credentials" (account_id TEXT PRIMARY KEY, value BLOB)')
+        database.execute("REPLACE INTO credentials VALUES (?, ?)", (key["client_email"], value))
 
 
 def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
@@ -91,6 +106,7 @@ def _endpoints(url: str) -> dict[str, str]:
     paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
     same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER", "OSLOGIN")
     paths |= {name: name.lower() for name in same}
+    paths |= {name.upper(): f"{absent.PATH}/{name}" for name in absent.NAMES}
     return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{url}/{path}/" for name, path in paths.items()}
 
 

@@ -51,12 +51,22 @@ _JSON_REASON = {
 class ApiError(Exception):
     """An error response. `reason` is Google's, or a key of `_JSON_REASON`."""
 
-    def __init__(self, status: int, reason: str, message: str, *, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        headers: dict[str, str] | None = None,
+        info: tuple[str, dict[str, str]] | None = None,
+    ) -> None:
+        """`info` is the reason in upper case with its metadata, which newer APIs add."""
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
         self.headers = headers or {}
+        self._info = info
 
     @property
     def xml_code(self) -> str:
@@ -71,7 +81,11 @@ class ApiError(Exception):
             return "application/xml; charset=UTF-8", f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode()
         reason = _JSON_REASON.get(self.reason, self.reason)
         detail = {"message": self.message, "domain": "global", "reason": reason}
-        error = {"code": self.status, "message": self.message, "errors": [detail]}
+        error: dict[str, object] = {"code": self.status, "message": self.message, "errors": [detail]}
+        if self._info is not None:
+            kind = "type.googleapis.com/google.rpc.ErrorInfo"
+            reason, metadata = self._info
+            error["details"] = [{"@type": kind, "reason": reason, "domain": "googleapis.com", "metadata": metadata}]
         if self.status in _STATUS:
             error["status"] = _STATUS[self.status]
         return "application/json; charset=UTF-8", json.dumps({"error": error}).encode()

@@ -29,6 +29,7 @@ class Fault:
     method: str = "*"
     status: int | None = None
     reason: str = ""
+    message: str = ""
     # The request is carried out, and only its response is lost.
     after_work: bool = False
     times: int = 1
@@ -40,7 +41,7 @@ class Fault:
     def error(self) -> ApiError:
         assert self.status is not None
         reason, message = _REASONS.get(self.status, ("injected", "An injected fault"))
-        return ApiError(self.status, self.reason or reason, message)
+        return ApiError(self.status, self.reason or reason, self.message or message)
 
 
 class Reset(Exception):

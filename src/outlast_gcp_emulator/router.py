@@ -39,6 +39,8 @@ class Router:
 
     def __init__(self, *, watch: Watch | None = None) -> None:
         self.faults = InjectedFaults()
+        # Raises ApiError for a request that the conditions of the cloud refuse.
+        self.gate: Callable[[HttpRequest], None] = lambda request: None
         self._watch = watch
         self._routes: list[Route] = []
         self._short: dict[str, str] = {}
@@ -92,6 +94,7 @@ class Router:
         fault = self.faults.take(request)
         if fault is not None and not fault.after_work:
             raise _injected(fault)
+        self.gate(request)
         response = handler(request)
         if fault is not None:
             raise _injected(fault)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import re
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from outlast_gcp_emulator.compute.context import Context
 from outlast_gcp_emulator.compute.refs import timestamp
+from outlast_gcp_emulator.conditions import LOCATIONS
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
 from outlast_gcp_emulator.json_records import Doc, JsonRecords
@@ -22,9 +24,11 @@ _ENABLED, _DESTROYED = "ENABLED", "DESTROYED"
 class SecretRoutes:
     """Secrets with their policy and versions, in `<project>/<secret>.json`."""
 
-    def __init__(self, folder: str, context: Context) -> None:
+    def __init__(self, folder: str, context: Context, check_members: Callable[[list[Doc]], None]) -> None:
         self._records = JsonRecords(folder)
         self._context = context
+        self._surroundings = context.surroundings
+        self._check_members = check_members
 
     def add_to(self, router: Router) -> None:
         secrets = "/secretmanager/v1/projects/{project}/secrets"
@@ -61,6 +65,9 @@ class SecretRoutes:
     def _create(self, request: HttpRequest) -> HttpResponse:
         body, secret_id = request.json(), request.query.get("secretId", "")
         name = self._name(request, secret_id)
+        if LOCATIONS in self._surroundings.now.constraints and "userManaged" not in body.get("replication", {}):
+            text = f"Constraint constraints/{LOCATIONS} violated for [projects/{request.parts['project']}]"
+            raise ApiError(400, "failedPrecondition", f"{text} attempting to create a secret in [global].")
         secret = {
             "name": f"projects/{request.parts['project']}/secrets/{secret_id}",
             "replication": body.get("replication") or {"automatic": {}},
@@ -137,8 +144,10 @@ class SecretRoutes:
 
     def _set_policy(self, request: HttpRequest) -> HttpResponse:
         bindings = request.json().get("policy", {}).get("bindings", [])
+        self._check_members(bindings)
         with self._changing(request) as record:
             record["policy"] = bindings
+        self._surroundings.delay(("grant", record["secret"]["name"]), self._surroundings.now.grant_delay)
         return json_response({"version": 1, "bindings": bindings})
 
     def _check_reader(self, request: HttpRequest, record: Doc) -> None:
@@ -146,6 +155,9 @@ class SecretRoutes:
         machine = request.caller.machine
         if not machine:
             return
+        name = record["secret"]["name"]
+        message = f"Permission 'secretmanager.versions.access' denied for resource '{name}' (or it may not exist)."
+        self._surroundings.check_grant(name, message=message)
         for _, doc in self._context.store.each("instances"):
             if doc.get("_machine") != machine:
                 continue
@@ -157,8 +169,7 @@ class SecretRoutes:
                 bindings = [binding for binding in record["policy"] if binding.get("role") == _ACCESSOR]
                 if any(member in binding.get("members", []) for binding in bindings):
                     return
-        name = record["secret"]["name"]
-        raise ApiError(403, "forbidden", f"Permission 'secretmanager.versions.access' denied for resource '{name}'.")
+        raise ApiError(403, "forbidden", message)
 
 
 def _shown(version: Doc) -> Doc:

@@ -24,6 +24,7 @@ NAMES = {"A", "An", "The", "Every", "Everything", "All", "What", "Who", "Ray's",
 
 # Flag → why it takes a value in one command and none in another.
 BOTH_WAYS = {
+    "--json": "a file in `verify`, which prints its steps as they end",
     "--pull": "a folder in `run` and `burst`, a direction in `sync`",
     "--wait": "`cluster submit` waits without a limit, others take a duration",
     "--watch": "a folder in `machine keep`",

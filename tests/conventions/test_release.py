@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -68,3 +71,16 @@ def test_run_all_includes_every_benchmark() -> None:
     for path in (ROOT / "benchmarks").glob("*.py"):
         if path.name != "run_all.py" and "\ndef main(" in path.read_text(encoding="utf-8"):
             assert f'"{path.name}"' in text, f"benchmarks/run_all.py leaves {path.name} out"
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_the_demo_of_a_fresh_clone_installs_the_core_only(tmp_path: Path) -> None:
+    def commands(target: str) -> str:
+        argv = ["make", "--dry-run", target, f"VENV={tmp_path / 'none'}"]
+        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    demo, test = commands("demo"), commands("test")
+    assert "--editable ." in demo
+    for full in ("tools/packages.sh", "--requirement requirements-dev.lock"):
+        assert full not in demo
+        assert full in test

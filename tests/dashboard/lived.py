@@ -142,7 +142,7 @@ class Life:
         self._done("limits", "--cost-usd", "50", "--per", "month", "--max-machines", "20")
         forget_head(self.home)
         for process in self.under_way:
-            output, _ = process.communicate(timeout=90)
+            output, _ = process.communicate(timeout=600)
             # On a busy computer the drill may fail a check; it writes its report anyway.
             fine = (0, DrillFailed.exit_code) if "drill" in process.args else (0,)
             assert process.returncode in fine, f"{process.args}: {process.returncode}: {output}"

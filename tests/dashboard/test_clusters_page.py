@@ -12,8 +12,6 @@ from tests.support.cluster import bench as bench
 from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_a_cluster_without_head_is_shown_from_its_records(visit: Visit, lived: Lived) -> None:
     page = visit.open("/clusters")
@@ -58,7 +56,6 @@ print(sum(ray.get([ray.remote(lambda x: x * x).remote(n) for n in range(4)])))
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
 def test_nodes_resources_jobs_and_output_of_a_working_cluster(
     bench: Bench, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
@@ -79,5 +76,5 @@ def test_nodes_resources_jobs_and_output_of_a_working_cluster(
     page.get_by_text("hello from the head").wait_for(timeout=240_000)
     listed = visit.open("/clusters")
     listed.get_by_role("row").filter(has_text="small").get_by_text("ready").wait_for()
-    bench.good("cluster", "down", "small")
+    bench.good("cluster", "down", "small", "--yes")
     listed.get_by_text("No clusters.").wait_for(timeout=240_000)

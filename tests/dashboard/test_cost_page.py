@@ -12,7 +12,6 @@ from outlast.formatting.quantities import money
 from outlast.ui.views.cost import begin_of_period, per_day, spending
 from tests.support.dashboard import Lived, Visit
 
-pytestmark = pytest.mark.timeout(300)
 NOON = 20_000 * DAY_S + DAY_S / 2
 
 

@@ -12,8 +12,6 @@ from outlast.ui.views.drills import chart, one_drill
 from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_the_list_links_to_the_report_with_every_finding(visit: Visit, lived: Lived) -> None:
     page = visit.open("/drills")

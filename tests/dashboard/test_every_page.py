@@ -9,8 +9,6 @@ import pytest
 from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(300)
-
 PAGES = ("/sweeps", "/clusters", "/images", "/resources", "/cost", "/drills")
 # Screen readers need a name for every control.
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, a, [role=button]')].filter(e =>

@@ -21,14 +21,16 @@ ADDRESSES = [
 ]
 
 
-class Asker:
+class DashboardClient:
     """An HTTP client with arbitrary headers."""
 
     def __init__(self, link: str) -> None:
         self.parts = urlsplit(link)
         self.cookie = ""
 
-    def ask(self, path: str, method: str = "GET", body: str = "", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    def request(
+        self, path: str, method: str = "GET", body: str = "", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.parts.port or 0, timeout=30)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookie:
@@ -40,70 +42,70 @@ class Asker:
         return found
 
     def follow_link(self) -> None:
-        status, headers, _ = self.ask(f"/?{self.parts.query}")
+        status, headers, _ = self.request(f"/?{self.parts.query}")
         assert status == 200
         self.cookie = headers["set-cookie"].partition(";")[0]
 
 
 @pytest.fixture
-def asker(served: Served) -> Asker:
-    return Asker(served.link)
+def client(served: Served) -> DashboardClient:
+    return DashboardClient(served.link)
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_every_url_requires_the_link(asker: Asker, path: str) -> None:
-    status, headers, body = asker.ask(path)
+def test_every_url_requires_the_link(client: DashboardClient, path: str) -> None:
+    status, headers, body = client.request(path)
     assert status == 401
     assert "set-cookie" not in headers
     assert b"demo-1" not in body
 
 
-def test_a_wrong_token_is_refused(asker: Asker) -> None:
-    status, headers, _ = asker.ask("/?token=" + "x" * 32)
+def test_a_wrong_token_is_refused(client: DashboardClient) -> None:
+    status, headers, _ = client.request("/?token=" + "x" * 32)
     assert status == 401
     assert "set-cookie" not in headers
-    asker.cookie = f"outlast-{asker.parts.port}=" + "x" * 43
-    assert asker.ask("/")[0] == 401
+    client.cookie = f"outlast-{client.parts.port}=" + "x" * 43
+    assert client.request("/")[0] == 401
 
 
-def test_the_link_sets_a_cookie_that_scripts_and_other_sites_cannot_use(asker: Asker) -> None:
-    status, headers, body = asker.ask(f"/run/demo-1?tab=log&{asker.parts.query}")
+def test_the_link_sets_a_cookie_that_scripts_and_other_sites_cannot_use(client: DashboardClient) -> None:
+    status, headers, body = client.request(f"/run/demo-1?tab=log&{client.parts.query}")
     assert status == 200
     assert "HttpOnly" in headers["set-cookie"]
     assert "SameSite=Strict" in headers["set-cookie"]
     assert b"/run/demo-1?tab=log" in body
     assert b"token" not in body, "the token stays out of the address bar"
-    asker.follow_link()
-    status, headers, body = asker.ask("/")
+    client.follow_link()
+    status, headers, body = client.request("/")
     assert status == 200
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert "connect-src 'self'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
-def test_the_link_redirects_to_no_other_host(asker: Asker) -> None:
-    _, _, body = asker.ask(f"//evil.example/?{asker.parts.query}")
+def test_the_link_redirects_to_no_other_host(client: DashboardClient) -> None:
+    _, _, body = client.request(f"//evil.example/?{client.parts.query}")
     assert b"url=//" not in body
     assert b'href="//' not in body
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8640", "", "[::1", "localhost#.evil.example"])
-def test_foreign_host_names_are_refused_even_with_a_cookie(asker: Asker, host: str) -> None:
-    asker.follow_link()
-    assert asker.ask("/", Host=host)[0] in (400, 421)
+def test_foreign_host_names_are_refused_even_with_a_cookie(client: DashboardClient, host: str) -> None:
+    client.follow_link()
+    assert client.request("/", Host=host)[0] in (400, 421)
 
 
-def test_requests_from_other_sites_are_refused_even_with_a_cookie(asker: Asker) -> None:
-    asker.follow_link()
+def test_requests_from_other_sites_are_refused_even_with_a_cookie(client: DashboardClient) -> None:
+    client.follow_link()
     path = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
-    assert asker.ask(path, "POST", "40", Origin="http://evil.example")[0] == 403
-    assert asker.ask(path, "POST", "40", Origin="null")[0] == 403
-    assert asker.ask(path, "POST", "40")[0] == 403
-    assert asker.ask(path, Origin="http://localhost:1")[0] == 403
+    assert client.request(path, "POST", "40", Origin="http://evil.example")[0] == 403
+    assert client.request(path, "POST", "40", Origin="null")[0] == 403
+    assert client.request(path, "POST", "40")[0] == 403
+    assert client.request(path, Origin="http://localhost:1")[0] == 403
     # A browser counts another port of this computer as the same site; the dashboard does not.
-    assert asker.ask("/api/log/demo-1/1", Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors")[0] == 403
-    assert asker.ask("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
+    assert client.request("/api/log/demo-1/1", Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors")[0] == 403
+    assert client.request("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
 
 
 @pytest.fixture
@@ -181,25 +183,25 @@ def test_another_site_in_the_same_browser_has_no_access(browser: Browser, served
         "/api/checkpoint/demo-1/%2e%2e%2f%2e%2e?path=x",
     ],
 )
-def test_no_path_leads_outside_a_runs_files(asker: Asker, path: str) -> None:
-    asker.follow_link()
-    status, _, body = asker.ask(path)
+def test_no_path_leads_outside_a_runs_files(client: DashboardClient, path: str) -> None:
+    client.follow_link()
+    status, _, body = client.request(path)
     assert status == 404 or body in (b'{"begin":0,"end":0,"size":0,"text":""}',)
     assert b"root:" not in body
     assert b"outlast.workspace" not in body
 
 
-def test_outputs_are_downloads_and_only_images_are_shown(asker: Asker, lived: Lived) -> None:
-    asker.follow_link()
+def test_outputs_are_downloads_and_only_images_are_shown(client: DashboardClient, lived: Lived) -> None:
+    client.follow_link()
     address = f"/api/output/{lived.names.undisturbed}?path="
-    status, headers, body = asker.ask(address + "notes.txt")
+    status, headers, body = client.request(address + "notes.txt")
     assert status == 200
     assert headers["content-disposition"].startswith("attachment")
     assert headers["content-type"] == "application/octet-stream"
     assert "sandbox" in headers["content-security-policy"]
     assert b"<script>" in body
-    assert asker.ask(address + "notes.txt&show=1")[0] == 415
-    status, headers, body = asker.ask(address + "weights.png&show=1")
+    assert client.request(address + "notes.txt&show=1")[0] == 415
+    status, headers, body = client.request(address + "weights.png&show=1")
     assert (status, headers["content-type"]) == (200, "image/png")
     assert body.startswith(b"\x89PNG")
 
@@ -223,26 +225,26 @@ def test_a_password_is_required_and_guessing_is_limited(
     secret.write_text("correct horse\n")
     served = serve(empty, "--host", "127.0.0.1", "--password-file", str(secret))
     assert "token" not in served.link
-    asker = Asker(served.link)
-    origin = f"http://127.0.0.1:{asker.parts.port}"
+    client = DashboardClient(served.link)
+    origin = f"http://127.0.0.1:{client.parts.port}"
 
     def attempt(password: str, come_from: str = origin) -> tuple[int, dict[str, str], bytes]:
         host = come_from.partition("//")[2]
-        return asker.ask(
+        return client.request(
             "/", "POST", f"password={quote(password)}", Origin=come_from, Host=urlsplit(origin).netloc or host
         )
 
-    assert b'type="password"' in asker.ask("/")[2]
-    assert asker.ask("/?token=")[0] == 401
+    assert b'type="password"' in client.request("/")[2]
+    assert client.request("/?token=")[0] == 401
     status, headers, _ = attempt("wrong")
     assert status == 401
     assert "set-cookie" not in headers
     assert attempt("correct horse", "http://evil.example")[0] == 403
     status, headers, _ = attempt("correct horse")
     assert status == 200
-    asker.cookie = headers["set-cookie"].partition(";")[0]
-    assert asker.ask("/")[0] == 200
-    asker.cookie = ""
+    client.cookie = headers["set-cookie"].partition(";")[0]
+    assert client.request("/")[0] == 200
+    client.cookie = ""
     codes = {attempt(f"guess {number}")[0] for number in range(12)}
     assert codes == {401, 429}
     assert attempt("correct horse")[0] == 429, "not even the right password, for a minute"

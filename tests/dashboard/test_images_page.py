@@ -12,8 +12,6 @@ from tests.dashboard.lived import ATTACK
 from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_the_list_has_tests_and_cost_and_links_to_recipe_and_output(visit: Visit, lived: Lived) -> None:
     page = visit.open("/images")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -180,5 +182,8 @@ def test_problems_are_shown_until_they_end(
     story.write_text("{")
     row(page, run).get_by_text("damaged", exact=True).wait_for()
     os.kill(served.process.pid, signal.SIGINT)
-    page.get_by_text("The dashboard's server does not answer.").wait_for()
+    page.get_by_text("The dashboard's server has not answered since").wait_for()
+    assert re.search(r"\d\d:\d\d:\d\d", page.locator("#ol-gone-since").inner_text())
+    serve(empty, "--port", str(urlsplit(served.link).port))
+    page.get_by_text("Open the new link").wait_for()
     visit.errors.clear()  # the browser reports the lost server as an error

@@ -11,8 +11,6 @@ from outlast.ui.views.resources import ResourceReader
 from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_volumes_and_databases_are_listed_with_state_and_cost(visit: Visit, lived: Lived) -> None:
     page = visit.open("/resources")

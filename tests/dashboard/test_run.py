@@ -179,6 +179,20 @@ def test_a_long_log_is_fetched_in_windows(visit: Visit, lived: Lived) -> None:
 
 
 @pytest.mark.full
+def test_following_reaches_the_end_of_a_log_whose_lines_wrap(visit: Visit, lived: Lived) -> None:
+    run, bucket = lived.names.cancelled, lived.workspace.bucket
+    number = len(list(bucket.list(f"runs/{run}/logs/1/")))
+    wide = b"".join(b"%04d %s\n" % (line, b"words that wrap " * (line % 90)) for line in range(400))
+    write_piece(bucket, run, 1, number + 1, wide)
+    page = visit.open(f"/run/{run}?tab=log")
+    page.get_by_label("Output").get_by_text("0399 words").wait_for()
+    page.wait_for_function(
+        "(() => { const b = document.getElementById('ol-log');"
+        " return b.scrollHeight - b.scrollTop - b.clientHeight < 2; })()"
+    )
+
+
+@pytest.mark.full
 def test_scrolling_through_a_log_shows_each_line_once(visit: Visit, lived: Lived) -> None:
     """Scroll through more lines than the page keeps: removed lines return."""
     run, bucket = lived.names.undisturbed, lived.workspace.bucket

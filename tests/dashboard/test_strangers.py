@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.test_guard import ADDRESSES, Asker
+from tests.dashboard.test_guard import ADDRESSES, DashboardClient
 from tests.support.dashboard import Served
 from tests.support.home import Home
 from tests.support.waiting import eventually
@@ -24,7 +24,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 
 def as_other_user(served: Served, path: str, *argv: str) -> tuple[int, str]:
     """Return status and body of a request by another user of this computer."""
-    address = f"http://127.0.0.1:{Asker(served.link).parts.port}{path}"
+    address = f"http://127.0.0.1:{DashboardClient(served.link).parts.port}{path}"
     command = ["curl", "-sgi", "--max-time", "30", "--path-as-is", *argv, address]
     answer = subprocess.run(
         command, user=OTHER_USER, group=OTHER_USER, extra_groups=[], cwd="/", capture_output=True, text=True, check=True
@@ -35,7 +35,7 @@ def as_other_user(served: Served, path: str, *argv: str) -> tuple[int, str]:
 @as_root
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_another_account_gets_nothing_without_the_token(served: Served, path: str) -> None:
-    port = Asker(served.link).parts.port
+    port = DashboardClient(served.link).parts.port
     forged: list[list[str]] = [
         [],
         ["-H", f"Cookie: outlast-{port}=" + "x" * 43],
@@ -57,7 +57,7 @@ def test_another_account_forges_neither_host_nor_origin(served: Served) -> None:
     socket_of_page = ["-H", "Connection: Upgrade", "-H", "Upgrade: websocket", "-H", "Sec-WebSocket-Version: 13"]
     socket_of_page += ["-H", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
     path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    port = Asker(served.link).parts.port
+    port = DashboardClient(served.link).parts.port
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port}", ""):
         argv = ["-H", f"Origin: {origin}"] if origin else []
         assert as_other_user(served, path, *socket_of_page, *argv)[0] == 403
@@ -73,8 +73,8 @@ def test_password_guesses_by_another_account_do_not_lock_the_owner_out(
     secret = tmp_path / "secret"
     secret.write_text("correct horse\n")
     served = serve(empty, "--no-open", "--password-file", str(secret))
-    asker = Asker(served.link)
-    origin = f"http://127.0.0.1:{asker.parts.port}"
+    client = DashboardClient(served.link)
+    origin = f"http://127.0.0.1:{client.parts.port}"
 
     def guesses(*argv: str) -> set[int]:
         form = ["-d", "password=wrong", "-H", f"Origin: {origin}", *argv]
@@ -82,7 +82,7 @@ def test_password_guesses_by_another_account_do_not_lock_the_owner_out(
 
     assert guesses() == {401, 429}
     assert guesses("-H", "X-Forwarded-For: 127.0.0.1") == {401, 429}
-    status, headers, _ = asker.ask("/", "POST", "password=correct%20horse", Origin=origin)
+    status, headers, _ = client.request("/", "POST", "password=correct%20horse", Origin=origin)
     assert status == 200
     assert "set-cookie" in headers
     log = served.end()
@@ -151,11 +151,11 @@ def test_a_flood_of_connections_of_another_account_leaves_room_for_the_owner(
 ) -> None:
     with few_files(200):
         served = serve(empty, "--no-open")
-    asker = Asker(served.link)
-    with flood(asker.parts.port or 0, 400):
-        asker.follow_link()
-        assert asker.ask("/")[0] == 200
-    eventually(lambda: asker.ask("/")[0] == 200, within_s=60, what="the dashboard's answer after the flood")
+    client = DashboardClient(served.link)
+    with flood(client.parts.port or 0, 400):
+        client.follow_link()
+        assert client.request("/")[0] == 200
+    eventually(lambda: client.request("/")[0] == 200, within_s=60, what="the dashboard's answer after the flood")
     log = served.end()
     assert f"user {OTHER_USER} of this computer: too many open connections" in log
     assert log.count("refused") <= 12

@@ -14,7 +14,6 @@ from tests.support.dashboard import Lived, Served, Visit
 from tests.support.home import Home
 
 pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
-pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_list_links_to_a_sweep_and_the_sweep_to_its_best_run(visit: Visit, lived: Lived) -> None:

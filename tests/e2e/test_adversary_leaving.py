@@ -60,7 +60,7 @@ def test_a_run_continues_when_its_terminal_is_closed(home: Home) -> None:
     os.close(theirs)
     home.until_counted(2)
     os.close(ours)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=600) == 130
     assert_goes_on_without_us(home, 15)
 
 
@@ -116,7 +116,7 @@ def test_damaged_hints_do_not_stop_commands(home: Home) -> None:
     assert home.outlast("cancel", "last").returncode == 0
     home.until(lambda: home.state().closed, "the end")
     os.kill(process.pid, signal.SIGCONT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=600)
     assert process.returncode == 7
 
 
@@ -138,7 +138,7 @@ def test_following_a_run_whose_workspace_was_deleted_ends_with_an_error(home: Ho
     process = home.start("run", "--", "python3", "wait.py")
     home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
     shutil.rmtree(home.root / "workspace", ignore_errors=True)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode in (3, 4), output
     assert "error:" in output
     assert "Traceback" not in output

@@ -30,7 +30,7 @@ def test_a_program_with_checkpoints_among_its_code_survives(home: Home) -> None:
     home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint")
     home.cloud.preempt(home.machines()[0].name, notice=False)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert home.state().attempts[1].resumed_from
 
@@ -46,7 +46,7 @@ def test_a_program_with_outputs_inside_its_checkpoints_finds_the_folder_after_a_
     home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint")
     home.cloud.preempt(home.machines()[0].name, notice=False)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "15"
 
@@ -71,7 +71,7 @@ for epoch in range(first + 1, 4):
     home.until(lambda: home.workspace.runs() and "epoch 2" in home.log(), "the second epoch")
     home.until(lambda: len(home.state().checkpoints) >= 2, "its checkpoint")
     home.cloud.preempt(home.machines()[0].name, notice=False)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     names = {path.name for path in (home.project / "outputs" / home.only_run()).iterdir()}
     assert names == {"epoch-1.txt", "epoch-2.txt", "epoch-3.txt"}

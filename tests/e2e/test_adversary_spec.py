@@ -12,7 +12,7 @@ REFUSED = {
     "the character 0 in a variable": ('command = "true"\n[env]\nX = "a\\u0000b"\n', [], "[env] X"),
     "the character 0 in the command": ('command = ["echo", "\\u0000"]\n', [], "command"),
     "no text in the command": ("", ["--", "echo", b"\xff"], "command"),
-    "no text in a parameter": ('command = "echo {x}"\n', ["--param", b"x=\xff"], "[params] x"),
+    "no text in a parameter": ('command = "echo {x}"\n', ["--param", b"x=\xff"], "--param: contains bytes"),
 }
 
 

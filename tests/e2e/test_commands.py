@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from outlast.app.background import start_supervisor
 from tests.support.home import COUNTER, Home, processes_mentioning
 
 
@@ -159,7 +161,7 @@ while not os.path.exists("/proc/self/nothing") and os.environ["OUTLAST_ATTEMPT"]
     for path in (home.root / "cloud" / "secrets").iterdir():
         assert path.stat().st_mode & 0o077 == 0
     home.outlast("preempt", "last")  # the second attempt also needs the secret, and the submitter's shell may be closed
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert SECRET not in output
     assert output.count("length 17") == 2
@@ -197,6 +199,15 @@ print("metadata", c.getresponse().read().decode())
     assert '{"rate":0.5,"text":"a b\'c"} hello' in answer.stdout
     assert "metadata 0.5" in answer.stdout
     assert "mean life 7200" in answer.stdout
+
+
+def test_a_misspelled_parameter_is_refused_and_one_that_nothing_mentions_is_reported(home: Home) -> None:
+    home.write("outlast.toml", 'command = "echo {steps}"\n[params]\nsteps = 3\n')
+    assert_clean_error(home.outlast("submit", "-p", "stesp=4"), 2, "unknown parameter `stesp`", "did you mean `steps`?")
+    assert home.workspace.runs() == []
+    answer = home.outlast("run", "-q", "-p", "colour=red")
+    assert answer.returncode == 0, answer.stderr
+    assert "only a program that reads OUTLAST_PARAM_COLOUR uses parameter `colour`" in answer.stderr
 
 
 def test_data_is_copied_to_the_machine(home: Home) -> None:
@@ -249,7 +260,7 @@ def test_cancel_deletes_the_machine_and_ends_the_run(home: Home) -> None:
     process = home.start("run", "--", "python3", "count.py", "1000", "0.05")
     home.until_counted(3)
     assert home.outlast("cancel", "last").returncode == 0
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 7, output
     assert home.state().ending == "cancelled"
     assert home.machines() == []
@@ -272,6 +283,23 @@ def test_plan_shows_and_reap_deletes_machines_without_an_owner(home: Home) -> No
     assert home.outlast("reap").returncode == 0
     assert [m.name for m in home.machines()] == ["hands-off"]
     assert "nothing to do" in home.outlast("plan").stdout
+
+
+def test_a_supervisor_that_is_starting_is_reported_and_a_dead_one_is_not(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.run("true")
+    for name, value in home.environment.items():
+        monkeypatch.setenv(name, value)
+    pid = start_supervisor(home.workspace)
+    os.kill(pid, signal.SIGSTOP)  # before it can take its lease
+    try:
+        assert f"supervisor: starting (process {pid} of this computer)" in home.outlast("ps").stdout
+        assert f"a supervisor is starting (process {pid}" in home.outlast("doctor").stdout
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert "supervisor: none" in home.outlast("ps").stdout
 
 
 def test_every_listing_has_json(home: Home) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.home import Home
 
-pytestmark = pytest.mark.timeout(180)
-
 # Prints when it holds the lock and when it writes; a file in the project folder is the database.
 MASTER = """
 import os, sys, time
@@ -57,12 +55,12 @@ def test_a_group_starts_in_order_is_added_to_and_is_released_with_its_master(hom
     home.until(lambda: '"worker": ["' in home.log("evolve-1-master"), "the master knows of workers")
     home.until(lambda: home.log("evolve-1-master").splitlines()[-1].count(".") == 9, "of all three, by address")
     end.touch()
-    said, _ = following.communicate(timeout=60)
+    said, _ = following.communicate(timeout=600)
     assert following.returncode == 0, said
     assert "[master]" in said
     assert runs(home) == {
         "evolve-1-master": "finished",
-        **dict.fromkeys(("evolve-1-worker-1", "evolve-1-worker-2", "evolve-1-worker-3"), "cancelled"),
+        **dict.fromkeys(("evolve-1-worker-1", "evolve-1-worker-2", "evolve-1-worker-3"), "released"),
     }
     assert home.state("evolve-1-worker-1").why == "evolve-1-master is finished"
     assert not home.machines()

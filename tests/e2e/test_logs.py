@@ -25,5 +25,5 @@ def test_follow_waits_for_an_attempt_without_output(home: Home) -> None:
     assert home.outlast("logs", "-f", "last", "--attempt", "2").returncode == 2
     following = home.start("logs", "-f", "last", "--attempt", "1")
     go.touch()
-    output, _ = following.communicate(timeout=30)
+    output, _ = following.communicate(timeout=600)
     assert (following.returncode, output) == (0, "late\n")

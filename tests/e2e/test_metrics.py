@@ -57,7 +57,7 @@ def preempted_run(home: Home) -> str:
     home.until(lambda: home.workspace.runs() and saved_step(home) == 30 and newest_step(home) == 32, "step 32")
     answer = home.outlast("preempt", "last", "--no-notice")
     assert answer.returncode == 0, answer.stderr
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     return home.only_run()
 

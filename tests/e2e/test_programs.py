@@ -31,7 +31,7 @@ while True: time.sleep(0.1)
     process = home.start("run", "--", "python3", "deaf.py")
     home.until(lambda: home.workspace.runs() and len(home.state().checkpoints) > 0, "a checkpoint")
     home.outlast("preempt", "last")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert "resumed 41" in output
     first = home.state().attempts[0]
@@ -51,11 +51,7 @@ print("ready", flush=True)
 while True: time.sleep(0.1)
 """,
     )
-    process = home.start("run", "--", "python3", "polite.py")
-    home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
-    home.outlast("preempt", "last")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    output = home.preempt_when_ready(home.start("run", "--", "python3", "polite.py"))
     assert "really done" in output
     assert home.state().attempts[0].outcome == "preempted"
 
@@ -72,11 +68,7 @@ print("ready", flush=True)
 while True: time.sleep(0.1)
 """,
     )
-    process = home.start("run", "--", "python3", "done.py")
-    home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
-    home.outlast("preempt", "last")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    home.preempt_when_ready(home.start("run", "--", "python3", "done.py"))
     # The successor may have been placed; it never starts, and its machine is released.
     assert [a.outcome for a in home.state().attempts if a.started_at] == ["finished"]
     assert home.machines() == []
@@ -132,6 +124,16 @@ def test_repeated_crashes_fail_with_the_exit_code_of_the_command(home: Home) -> 
     assert "exited with 42" in answer.stderr
 
 
+def test_the_same_traceback_on_a_second_machine_ends_the_run(home: Home) -> None:
+    home.write("wrong.py", "import time\nprint('begin', flush=True)\nprint({}['lr'])\n")
+    answer = home.outlast("run", "--", "python3", "wrong.py")
+    assert answer.returncode == 1
+    state = home.state()
+    assert len(state.attempts) == 2
+    assert state.why == "the same error on two machines: KeyError: 'lr' (wrong.py, line 3)"
+    assert state.attempts[0].why.endswith("KeyError: 'lr' (wrong.py, line 3)")
+
+
 def test_a_kill_without_a_notice_counts_as_a_crash(home: Home) -> None:
     home.write("killed.sh", "kill -9 $$\n")
     answer = home.outlast("run", "--crashes", "1", "--", "bash", "killed.sh")
@@ -149,7 +151,7 @@ def test_preemptions_without_progress_are_slowed_down(home: Home) -> None:
             f"attempt {number}",
         )
         home.outlast("preempt", "last", "--no-notice")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 6, output
     assert "no new checkpoint in 3 attempts" in output
     assert "checkpoint" in output.split("hint:")[-1]
@@ -187,11 +189,7 @@ while True: time.sleep(0.1)
 """,
     )
     home.write("outlast.toml", 'command = "echo before; python3 save.py; echo after"\n')
-    process = home.start("run")
-    home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
-    home.outlast("preempt", "last")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    output = home.preempt_when_ready(home.start("run"))
     assert "resumed saved on sigterm" in output
 
 
@@ -238,7 +236,7 @@ def test_a_full_workspace_delays_a_run_and_does_not_end_it(home: Home, tmp_path:
     finally:
         subprocess.run(["chattr", "-i", str(logs)], capture_output=True, check=False)
         logs.chmod(0o700)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert "line 29" in output
 
@@ -252,7 +250,7 @@ def test_an_open_log_beside_the_checkpoints_does_not_delay_commits(home: Home) -
     process = home.start("run", "--no-pull", "--", "python", "train.py", "150", "0.1")
     home.until(lambda: home.workspace.runs() and home.state().checkpoints, "a checkpoint")
     assert home.outlast("preempt", "last", "--no-notice").returncode == 0
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert len(home.state().attempts) == 2
     assert home.log().count("resumed at 0\n") == 1
@@ -284,7 +282,7 @@ print("done", *row, *study.execute("PRAGMA integrity_check").fetchone(), flush=T
     process = home.start("run", "--no-pull", "--", "python", "search.py")
     home.until(lambda: home.workspace.runs() and len(home.state().checkpoints) > 1, "two checkpoints")
     assert home.outlast("preempt", "last", "--no-notice").returncode == 0
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert len(home.state().attempts) == 2
     assert home.log().count("resumed at 0\n") == 1

@@ -33,7 +33,7 @@ def run_and_preempt(home: Home, *argv: str) -> None:
     process = home.start("run", "--", *argv)
     home.until(lambda: home.workspace.runs() and "ready" in home.log(), "the first attempt")
     home.cloud.preempt(home.machines()[0].name, notice=True)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
 
 
@@ -85,3 +85,31 @@ def test_a_write_that_the_signal_interrupted_is_not_committed_and_the_story_says
     assert "no weights" in home.log()
     assert "while it was writing" in home.state().attempts[0].unsaved
     assert "was not committed" in home.log()
+
+
+# Sends SIGTERM to its agent, as systemd does. Dies of a second SIGTERM, and its helper, as a data loader, of the first.
+SHUT_DOWN = TRAINER.replace(
+    "def save", "import subprocess\nhelper = subprocess.Popen(['sleep', '1000'])\n\ndef save"
+).replace(
+    "while True:",
+    """
+agent = os.getppid()
+while b"outlast.agent" not in open(f"/proc/{agent}/cmdline", "rb").read():
+    agent = int(open(f"/proc/{agent}/stat").read().rpartition(")")[2].split()[1])
+os.kill(agent, signal.SIGTERM)
+while True:""",
+)
+
+
+@pytest.mark.full
+def test_a_shutdown_of_the_machine_is_a_notice_to_the_program_alone(home: Home) -> None:
+    leave = (
+        "print('helper', helper.poll(), os.path.exists(os.environ['OUTLAST_NOTICE_FILE']), flush=True); sys.exit(143)"
+    )
+    home.write("train.py", SHUT_DOWN.replace("LEAVE", leave))
+    answer = home.outlast("run", "--", "python3", "train.py")
+    assert answer.returncode == 0, answer.stderr
+    assert "helper None True" in home.log()
+    assert "resumed with weights optimizer" in home.log()
+    first = home.state().attempts[0]
+    assert (first.outcome, first.unsaved) == ("preempted", "")

@@ -33,7 +33,7 @@ def test_a_notice_loses_no_step_and_a_power_cut_only_those_since_the_last_save(h
     second_log = LogReader(home.workspace.bucket, home.only_run(), 2)
     home.until(lambda: any(b"count" in piece for piece in second_log.read()), "a step of the second attempt")
     home.outlast("preempt", "last", "--no-notice")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert f"sum {sum(range(150))}" in output
     first, second, third = home.state().attempts

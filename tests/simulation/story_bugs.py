@@ -19,7 +19,7 @@ from outlast.workspace import Workspace
 class OverwritingStory(Story):
     """Puts the next event where the plain protocol would create it."""
 
-    def append(self, event: Event, *, nonce: str) -> bool:
+    def append(self, event: Event, *, nonce: str, new: bool = False) -> bool:
         self.refresh()
         if why_illegal(self.state, event):
             return False

@@ -24,7 +24,7 @@ from outlast.store.parts import parts_prefix
 from outlast.supervisor import apply, limits, plan
 from outlast.supervisor.apply import Applier
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.world import Release, RunView
+from outlast.supervisor.world import Bill, Release, RunView
 from outlast.testing.simagent import SimAgent
 from outlast.testing.simulate import Simulation, WorldResult
 from outlast.workspace import Workspace
@@ -136,9 +136,9 @@ def ask_no_story(observer: Observer, machines: dict[str, Machine]) -> None:
 class DeletesUnnoted(Applier):
     """Deletes a machine before the seconds that it ran are noted."""
 
-    def _ran_s(self, step: Release) -> float:
+    def _ran_s(self, step: Release, bill: Bill, note: str) -> float:
         try:
-            return step.ran_s or self.clouds[step.cloud].machine(step.machine).ran_s
+            return bill.ran_s or self.clouds[step.cloud].machine(bill.machine).ran_s
         except NotFound:
             if not step.started_event:
                 return 0.0

@@ -191,14 +191,14 @@ class Served:
             self.printed.append(line)
             if found := _LINK.search(line):
                 return found.group()
-        _, errors = self.process.communicate(timeout=10)
+        _, errors = self.process.communicate(timeout=600)
         raise AssertionError(f"`outlast ui` printed no link: {''.join(self.printed)}{errors}")
 
     def end(self) -> str:
         """Stop the server. Return its output."""
         self.process.terminate()
         try:
-            output, errors = self.process.communicate(timeout=20)
+            output, errors = self.process.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             self.process.kill()
             output, errors = self.process.communicate()

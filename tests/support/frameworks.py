@@ -22,7 +22,7 @@ with open(f"pids-{os.environ['OUTLAST_ATTEMPT']}.txt", "a") as file:
     file.write(f"{os.getpid()}\\n")
 
 def hold(run, step):
-    if step == int(os.environ.get("HOLD_AT", "-1")) and run.around.rank == 0:
+    if step == int(os.environ.get("HOLD_AT", "-1")) and run.environment.rank == 0:
         run._saver.wait()
         print("holding", flush=True)
         while not run.stop_requested:

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.prices import PriceBook
+from outlast.clouds.gcp.setup import GcpSetup
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
+from outlast_gcp_emulator.conditions import REAL
 from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.environment import PROJECT, variables, write_files
 from tests.integration.emulator.discovery import Watching
@@ -35,11 +38,16 @@ class Rehearsal:
     def __init__(self, folder: Path, watching: Watching, local: LocalCloud | None = None) -> None:
         mode = "plain" if why_not("pidns", root=str(folder)) else "pidns"
         self.local = local or LocalCloud(str(folder / "cloud"), mode=mode)
-        self.endpoint = Endpoint(str(folder / "served"), watch=watching, cloud=self.local)
+        self.endpoint = Endpoint(str(folder / "served"), watch=watching, cloud=self.local, conditions=REAL)
         self.endpoint.start()
         write_files(self.endpoint.root, self.endpoint.url)
         self.variables = variables(self.endpoint.root, self.endpoint.url)
         self.folder = folder
+
+    def prepare(self) -> None:
+        """Set up the project, as users do once. The variables must be set."""
+        for step in GcpSetup(GcpClient(PROJECT), pause_s=0.0).steps():
+            step.apply()
 
     def cloud(self) -> GcpCloud:
         return GcpCloud(PROJECT, prices=PriceBook(str(self.folder / "cache")))
@@ -55,6 +63,7 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> I
     opened = Rehearsal(tmp_path_factory.mktemp("gcp"), watching)
     before = {name: os.environ.get(name) for name in opened.variables}
     os.environ.update(opened.variables)
+    opened.prepare()
     # The endpoint is on loopback: no proxy of this computer is between.
     yield opened
     for name, value in before.items():
@@ -73,5 +82,6 @@ def _as_google_describes_it(watching: Watching) -> Iterator[None]:
 def gcp(rehearsal: Rehearsal) -> Iterator[GcpCloud]:
     yield rehearsal.cloud()
     rehearsal.endpoint.faults.clear()
+    rehearsal.endpoint.surroundings.now = REAL
     for zone in rehearsal.local.zone_settings():
         rehearsal.local.set_zone(zone, capacity=None, quota=None, rate=None, grace_s=None, deny=None)

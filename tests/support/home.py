@@ -16,7 +16,7 @@ from outlast.clouds.cloud import Machine
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.runs.state import RunState
 from outlast.workspace import Workspace, open_workspace
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
@@ -73,7 +73,7 @@ class Home:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=timeout_s,
+            timeout=patience(timeout_s),
             check=False,
         )
 
@@ -128,6 +128,14 @@ class Home:
 
     def until_counted(self, count: int) -> None:
         self.until(lambda: self.workspace.runs() and f"count {count}\n" in self.log(), f"count {count}")
+
+    def preempt_when_ready(self, process: subprocess.Popen[str]) -> str:
+        """Preempt the run once it has printed `ready`; return the output of the command, which must succeed."""
+        self.until(lambda: self.workspace.runs() and "ready" in self.log(), "start")
+        self.outlast("preempt", "last")
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output
+        return output
 
     def supervise(self) -> subprocess.CompletedProcess[str]:
         return self.outlast("supervise", "--until-idle")

@@ -53,7 +53,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-class Door:
+class SshServer:
     """The part of a cloud that ssh asks, with a real sshd behind it: one machine, `box`."""
 
     name = LocalCloud.name
@@ -136,16 +136,16 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path, home: Path) -> Iterator[Door]:
+def ssh_server(tmp_path: Path, home: Path) -> Iterator[SshServer]:
     needs_ssh()
-    folder = tmp_path / "door"
+    folder = tmp_path / "ssh_server"
     folder.mkdir()
-    door = Door(folder)
-    door.boot()
-    yield door
-    if door.process is not None:
-        door.cut_connections()
-    door.power_off()
+    ssh_server = SshServer(folder)
+    ssh_server.boot()
+    yield ssh_server
+    if ssh_server.process is not None:
+        ssh_server.cut_connections()
+    ssh_server.power_off()
     close_connections()
 
 

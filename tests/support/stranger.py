@@ -152,7 +152,7 @@ class Attack:
 
     def end(self) -> bytes:
         """All bytes that the attacker received."""
-        received, errors = self._process.communicate(timeout=120)
+        received, errors = self._process.communicate(timeout=600)
         assert self._process.returncode == 0, errors
         return received
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,19 @@ def commit(own: Parts, files: dict[str, bytes], number: int) -> Manifest:
     manifest = Manifest(run=RUN, checkpoint=f"c{number}", attempt=1, files=found)
     write_manifest(own.bucket, manifest)
     return manifest
+
+
+def test_files_and_folders_keep_their_times_so_that_the_newest_stays_the_newest(tmp_path: Path) -> None:
+    own = Parts(open_bucket(str(tmp_path / "bucket")), RUN, 1)
+    manifest = commit(own, {"step-1/a": b"1", "step-2/a": b"2", "step-2/b": b"3"}, 1)
+    times = {"step-1/a": 2 * 10**18, "step-2/a": 10**18, "step-2/b": 2 * 10**18 + 1, "../x": 5, "step-1": -1}
+    write_manifest(own.bucket, msgspec.structs.replace(manifest, checkpoint="c2", changed_ns=times))
+    back = tmp_path / "back"
+    restore(own.bucket, RUN, [saved(2)], str(back))
+    found = {str(path.relative_to(back)): path.stat().st_mtime_ns for path in back.rglob("*")}
+    expected = {path: times[path] for path in ("step-1/a", "step-2/a", "step-2/b")}
+    assert found == {**expected, "step-1": times["step-1/a"], "step-2": times["step-2/b"]}
+    assert not (tmp_path / "x").exists()
 
 
 def restored(bucket: Bucket, *numbers: int) -> tuple[dict[str, bytes], list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.billing.limit_usage import LimitUsage
+from outlast.app.limit_usage import LimitUsage
 from outlast.billing.limits import Limits
 from outlast.cli.run.listing import listing_text
 from outlast.code.record import CodeRecord
@@ -15,7 +15,7 @@ from outlast.errors import NoSuchRun, WorkspaceError
 from outlast.runs import events as ev
 from outlast.runs.ended import EndedRuns, record_of
 from outlast.runs.logs import write_piece
-from outlast.runs.metrics import Point
+from outlast.runs.metrics import Point, thinned
 from outlast.runs.state import fold
 from outlast.spec.parse import parse
 from outlast.store.folder import FolderBucket
@@ -23,7 +23,6 @@ from outlast.ui.files import checked_name
 from outlast.ui.format import printable
 from outlast.ui.logs import LogIndex
 from outlast.ui.reader import ENDED_SHOWN, RunReader
-from outlast.ui.views.curves import thinned
 from outlast.ui.views.preview import preview
 from outlast.ui.views.spend import gauges
 from outlast.ui.views.timeline import KINDS, timeline
@@ -86,12 +85,12 @@ def test_marks_and_handoffs_are_where_they_happened() -> None:
 
 def test_a_thinned_curve_keeps_outliers_and_the_newest_point() -> None:
     points = [Point(step, 1000.0 if step == 77_777 else float(step % 7), 0.0, 1) for step in range(100_000)]
-    found = thinned(points)
+    found = thinned(points, 750)
     assert len(found) <= 1501
-    assert (77_777, 1000.0) in found
-    assert found[-1][0] == 99_999
-    assert [step for step, _ in found] == sorted({step for step, _ in found})
-    assert thinned(points[:50]) == tuple((p.step, p.value) for p in points[:50])
+    assert points[77_777] in found
+    assert found[-1] == points[-1]
+    assert [point.step for point in found] == sorted({point.step for point in found})
+    assert thinned(points[:50], 750) == points[:50]
 
 
 @pytest.mark.parametrize(
@@ -262,6 +261,47 @@ def test_a_damaged_story_is_shown_in_its_row(workspace: Workspace, tmp_path: Pat
     reader.read()
     assert reader.rows[run].state == "damaged"
     assert "damaged" in reader.rows[run].why
+
+
+def test_a_repaired_story_is_shown_again_although_nothing_was_appended(workspace: Workspace, tmp_path: Path) -> None:
+    run = submitted(workspace, "one")
+    workspace.write_heartbeat(run, Heartbeat(length=1))
+    reader = RunReader(workspace)
+    reader.read()
+    damaged = tmp_path / "workspace" / "runs" / run / "story" / "00000002.json"
+    damaged.write_text("{")
+    reader.read()
+    assert reader.rows[run].state == "damaged"
+    damaged.unlink()
+    reader.read()
+    assert reader.rows[run].state == "waiting"
+
+
+def test_vanished_stories_are_reported_although_agents_still_write_heartbeats(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = submitted(workspace, "one")
+    workspace.write_heartbeat(run, Heartbeat(length=1))
+    reader = RunReader(workspace)
+    reader.read()
+    (tmp_path / "workspace" / "runs").rename(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceError, match="stories of live runs are gone"):
+        reader.read()
+
+
+def test_refusals_do_not_count_as_attempts(workspace: Workspace) -> None:
+    run = submitted(workspace, "one")
+    story = workspace.story(run)
+    for number in (1, 2):
+        placed = ev.Placed(
+            attempt=number, cloud="c", region="r", zone="z", type="t", spot=True, price_usd_per_hour=1.0, at=101.0
+        )
+        story.append_or_raise(placed, nonce=f"p{number}")
+        if number == 1:
+            story.append_or_raise(ev.LaunchRefused(attempt=1, why="no capacity", until=200.0, at=102.0), nonce="r1")
+    reader = RunReader(workspace)
+    reader.read()
+    assert reader.rows[run].attempts == 1
 
 
 class RefusingBucket(FolderBucket):

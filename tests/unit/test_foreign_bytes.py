@@ -158,13 +158,13 @@ PIECES = [
 
 def test_the_metadata_server_survives_arbitrary_requests(machine: str) -> None:
     host, port = machine.split(":")
-    dice = random.Random(1907)
+    rng = random.Random(1907)
     for _ in range(400):
-        body = b"".join(dice.choice(PIECES) for _ in range(dice.randint(1, 12)))
+        body = b"".join(rng.choice(PIECES) for _ in range(rng.randint(1, 12)))
         with socket.create_connection((host, int(port)), timeout=5) as connection:
             try:
                 connection.sendall(body)
-                if dice.random() < 0.5:
+                if rng.random() < 0.5:
                     connection.shutdown(socket.SHUT_WR)
                 connection.settimeout(0.002)
                 connection.recv(100)

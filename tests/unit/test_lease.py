@@ -115,3 +115,27 @@ def test_a_lease_without_a_heartbeat_is_held_by_the_creator_of_its_epoch(tmp_pat
     other = Lease(bucket, "one", who="elsewhere:2", ttl_s=60.0)
     assert not other.hold()
     assert other.holder() == Holder(who="elsewhere:1", epoch=1)
+
+
+def test_a_recent_renewal_counts_without_a_request(tmp_path: Path) -> None:
+    now = [100.0]
+    bucket = FolderBucket(str(tmp_path))
+    lease = Lease(bucket, "one", who="elsewhere:1", ttl_s=8.0, monotonic=lambda: now[0])
+    assert lease.hold()
+    beat = tmp_path / "leases/one/beat-00000001"
+    beat.unlink()
+    now[0] += 0.9
+    assert lease.hold(fresh_s=1.0)
+    assert not beat.exists(), "no heartbeat is due"
+    now[0] += 0.2
+    assert lease.hold(fresh_s=1.0)
+    assert beat.exists()
+
+
+def test_the_objects_of_earlier_epochs_are_deleted_with_the_next_heartbeat(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path))
+    for who in ("one:1", "two:2", "three:3"):
+        lease = Lease(bucket, "one", who=who, ttl_s=0.0)
+        assert lease.hold()
+    assert lease.hold()
+    assert list(bucket.children("leases/one/")) == ["00000003", "beat-00000003", "clock"]

@@ -13,6 +13,7 @@ from outlast.billing.ledger import DAY_S, LedgerLine, after, by_day, grouped, li
 from outlast.billing.ledger_store import LedgerStore
 from outlast.billing.limits import Limits, key_of, read_limits, write_limits
 from outlast.errors import UsageError
+from outlast.formatting.run_summary import summarize
 from outlast.runs import events as ev
 from outlast.runs.ended import EndedRuns
 from outlast.runs.events import Event
@@ -192,3 +193,16 @@ def test_limits_are_set_changed_and_removed(tmp_path: Path) -> None:
     assert [limits.who for limits in read_limits(bucket)] == ["ann"]
     with pytest.raises(UsageError, match="invalid user name"):
         key_of("../../etc")
+
+
+def test_the_total_of_a_run_that_has_just_ended_includes_the_machine_that_is_not_deleted_yet() -> None:
+    ended = [placed(2, NOON + 700), ev.Started(attempt=2, at=NOON + 760), ev.Finished(attempt=2, at=NOON + 1060)]
+    whole = summarize(fold([*LOST, *ended]), NOON + 1100)
+    assert whole.machine_s == 700 + 400
+    assert whole.cost_usd == pytest.approx(1100 / 3600 + 0.01)
+    assert whole.on_demand_usd == pytest.approx(3 * 1100 / 3600 + 0.01)
+    assert whole.estimated
+    released = ev.Released(attempt=2, cost_usd=450 / 3600, seconds=450, at=NOON + 1150)
+    exact = summarize(fold([*LOST, *ended, released]), NOON + 9999)
+    assert (exact.machine_s, exact.estimated) == (1150, False)
+    assert exact.cost_usd == pytest.approx(1150 / 3600 + 0.01)

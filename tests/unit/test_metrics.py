@@ -29,7 +29,19 @@ def test_keeps_the_finite_numbers_of_a_line() -> None:
 
 
 def test_keeps_the_other_values_of_a_line_in_which_one_is_not_a_number() -> None:
-    assert parsed(b'{"step": 1, "loss": NaN, "most": -Infinity, "rate": 0.1}') == Row(1, 0.0, {"rate": 0.1})
+    row = Row(1, 0.0, {"rate": 0.1}, ("loss", "most"))
+    assert parsed(b'{"step": 1, "loss": NaN, "most": -Infinity, "rate": 0.1}') == row
+    assert parsed(line_of(row)) == row, "stored rows keep the marks"
+
+
+def test_a_curve_knows_where_it_was_not_finite_and_forgets_repeated_work() -> None:
+    rows = {
+        1: [Row(1, 0.0, {"loss": 1.0}), Row(2, 0.0, {}, ("loss",)), Row(3, 0.0, {}, ("loss",))],
+        2: [Row(3, 0.0, {"loss": 0.5})],
+    }
+    curves = stitch(rows, ())
+    assert [point.step for point in curves.series["loss"]] == [1, 3]
+    assert curves.not_finite == {"loss": (2,)}
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,14 @@ class Folder:
 
     def __init__(self, path: Path, files: int = FILES) -> None:
         self.path = path
-        self.dice = random.Random(7)
+        self.rng = random.Random(7)
         self.names = [f"shard-{n // 100}/sample-{n:05d}" for n in range(files)]
         self.write(self.names)
 
     def write(self, names: list[str]) -> None:
         for name in names:
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.path / name).write_bytes(self.dice.randbytes(BYTES))
+            (self.path / name).write_bytes(self.rng.randbytes(BYTES))
 
     def commit(self, own: Parts, number: int) -> Manifest:
         files = upload_files(own, str(self.path), sorted(self.names))
@@ -89,11 +89,11 @@ def test_many_small_files_are_stored_in_few_objects(bucket: Counting, tmp_path: 
 
 
 @pytest.mark.full
-def test_a_commit_uploads_in_proportion_to_what_changed(bucket: Counting, tmp_path: Path) -> None:
+def test_a_commit_uploads_in_proportion_to_the_change(bucket: Counting, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "saved")
     own = Parts(bucket, RUN, 1)
     folder.commit(own, 1)
-    folder.write(folder.dice.sample(folder.names, FILES // 20))
+    folder.write(folder.rng.sample(folder.names, FILES // 20))
     before = bucket.written
     folder.commit(own, 2)
     # Twenty files in each of the packs changed: only they and the list of files are uploaded.
@@ -123,7 +123,7 @@ def test_storage_and_requests_stay_bounded_for_any_number_of_changes(bucket: Cou
     rule, story = CheckpointSpec(keep=2), [saved(0)]
     folder.commit(own, 0)
     for number in range(1, 80):
-        folder.write(folder.dice.sample(folder.names, folder.dice.choice([1, 3, 15])))
+        folder.write(folder.rng.sample(folder.names, folder.rng.choice([1, 3, 15])))
         made = folder.commit(own, number)
         story.append(saved(number))
         prune(bucket, RUN, story, rule=rule, parts=own)

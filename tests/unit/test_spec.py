@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outlast.errors import SpecError
 from outlast.spec import quantity
-from outlast.spec.command import argv_of, script_of
+from outlast.spec.command import argv_of, script_of, unused_params
 from outlast.spec.parse import parse
 from outlast.spec.requirements import Range
 from outlast.spec.spec import decode, encode
@@ -216,3 +216,23 @@ def test_any_table_results_in_a_spec_or_a_spec_error(table: dict[str, Any]) -> N
     except SpecError:
         return
     assert decode(encode(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("stesp", "steps"),
+        ("Steps", "steps"),
+        ("colour", ""),
+        ("steps", None),
+        ("lr", None),
+        # Read by the program.
+        ("depth", None),
+        ("min-leaf", None),
+        ("dep", ""),
+    ],
+)
+def test_a_parameter_that_nothing_uses_is_noticed(name: str, near: str | None) -> None:
+    script = 'depth = os.environ["OUTLAST_PARAM_DEPTH"]; leaf = args.min_leaf'
+    found = unused_params([name], declared=["lr"], commands=["python a.py {steps} {{x}}"], scripts=[script])
+    assert found == ({} if near is None else {name: near})

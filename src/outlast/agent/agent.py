@@ -4,86 +4,34 @@ from __future__ import annotations
 
 import os
 import queue
-import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlast.agent import container, mounts
-from outlast.agent.attempt import AttemptWriter, Ending, Verdict, hopeless, mean_life_s
-from outlast.agent.checkpoint.checkpointer import Checkpointer
-from outlast.agent.code import fetch_code
-from outlast.agent.conductor import Conductor
-from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, OutputsReport, TurnReport, drive
-from outlast.agent.environment import machine_installer, store_environment
-from outlast.agent.gpus import GpuMissing, check_gpus
-from outlast.agent.group_member import GroupMember
-from outlast.agent.instance import Instance, Notice
+from outlast.agent import container, mounts, permanent
+from outlast.agent.attempt import Verdict, mean_life_s
+from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, OutputsReport, drive
+from outlast.agent.instance import Notice
 from outlast.agent.metrics import MetricsPump
-from outlast.agent.output import Mask, OutputPump, Remarks, report
-from outlast.agent.paths import AttemptPaths, argv_for, environment_for, paths_for
-from outlast.agent.permanent import permanent_failure
+from outlast.agent.node_variables import node_variables
+from outlast.agent.output import Mask, OutputPump, report
+from outlast.agent.paths import argv_for, environment_for
+from outlast.agent.preparation import AgentPreparation, with_retries
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
-from outlast.agent.watch import AgentWatch
 from outlast.clouds.traits import traits_of
-from outlast.code.record import CodeRecord
-from outlast.environments.install import EnvironmentFailed
+from outlast.code.bootstrap import when_allowed
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
-from outlast.runs import logs, metrics
-from outlast.runs.checkpoints import restore
+from outlast.runs import metrics
+from outlast.runs.events import Ending
 from outlast.runs.state import Checkpoint
-from outlast.workspace import RunRequest, Workspace
-
-_UNREACHABLE_S = 1800.0
-# How long a store may be unreachable while the machine prepares.
-_PREPARE_S = 300.0
 
 T = TypeVar("T")
 
 
-class Agent:
+class Agent(AgentPreparation):
     """One attempt on this machine: the conductor's performer (`effects.Performer` has the contract of each method)."""
-
-    def __init__(self, workspace: Workspace, run: str, number: int, *, instance: Instance, home: str) -> None:
-        self.workspace = workspace
-        self.run = run
-        self.number = number
-        self.instance = instance
-        self.home = home
-        remote = workspace.store.remote
-        self.flush_s = 2.0 if remote else 0.2
-        self.conductor = Conductor(number=number, now=time.monotonic, poll_s=1.0 if remote else 0.05)
-        self.attempt = self._attempt_writer()
-        beat_s = workspace.store.heartbeat_s
-        self.watch = AgentWatch(self._attempt_writer(), instance, beat_s=beat_s, unreachable_s=_UNREACHABLE_S)
-        self.watch.phase = lambda: self.conductor.phase
-        self.request: RunRequest
-        self.paths: AttemptPaths
-        self.checkpointer: Checkpointer
-        self.group_member: GroupMember | None = None
-        self.engine: container.Engine | None = None
-        self.secrets: dict[str, str] = {}
-        self.environment_path = ""
-        self.command: Command | None = None
-        self.output: OutputPump | None = None
-        self.metrics: MetricsPump | None = None
-        self.remarks = Remarks()
-        # The checkpoint in the folder, and the newest one that was tried.
-        self.resumed: Checkpoint | None = None
-        self.tried = ""
-
-    def _attempt_writer(self) -> AttemptWriter:
-        return AttemptWriter(
-            self.workspace,
-            self.run,
-            self.number,
-            clock=time.time,
-            ids=lambda: secrets.token_hex(8),
-            persist=lambda act: retry(act, for_s=_UNREACHABLE_S, report=report, stubborn=True),
-        )
 
     def carry_out(self) -> None:
         """Carry out the attempt. Returns when this machine can be deleted."""
@@ -102,95 +50,19 @@ class Agent:
                 self.group_member.leave()
 
     def _report_crash(self, problem: BaseException) -> None:
-        why = f"the agent failed: {type(problem).__name__}: {problem}"
+        verdict = Verdict(
+            finished=False, outcome="broken", why=f"the agent failed: {type(problem).__name__}: {problem}"
+        )
         try:
-            self.attempt.end(Verdict(finished=False, outcome="broken", why=why), exit_code=None)
+            if self.place.rank:
+                self.report_end(verdict, None, 0, True)
+            else:
+                self.attempt.end(verdict, exit_code=None)
         except OutlastError as another:
             report(f"error: {another.message}")
 
-    # Before the start
-
-    def read_request(self) -> RunRequest:
-        self.request = _with_retries(lambda: self.workspace.request(self.run))
-        return self.request
-
-    def read_turn(self) -> TurnReport:
-        turn = _with_retries(self.attempt.turn)
-        if turn != "over":
-            return TurnReport(turn=turn)
-        mine = self.attempt.mine
-        ran_here = mine is not None and mine.phase in ("started", "noticed") and self.attempt.story.state.alive
-        return TurnReport(turn=turn, why=_with_retries(self.attempt.over), restarted=ran_here)
-
-    def prepare(self) -> str:
-        self.paths = paths_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
-        self.group_member = GroupMember(self._attempt_writer(), self.request, instance=self.instance, paths=self.paths)
-        _with_retries(self.group_member.join)
-        record = _with_retries(self._fetch)
-        self._install_environment()
-        try:
-            if self.request.spec.machine.gpus and traits_of(self.instance.attribute("outlast-cloud")).remote:
-                check_gpus(self.request.spec.machine.gpus)
-            self.engine = container.engine_for(self.request, self._note)
-        except (container.ContainerUnavailable, GpuMissing) as problem:
-            raise AttemptAborted(problem.message, hopeless(problem)) from problem
-        rule = self.request.spec.checkpoint
-        self.checkpointer = Checkpointer(self._attempt_writer(), paths=self.paths, rule=rule, report=self._log_remark)
-        return record.commit or record.sha256
-
-    def _fetch(self) -> CodeRecord:
-        """Code and data. May be repeated."""
-        shutil.rmtree(self.paths.code, ignore_errors=True)
-        record = fetch_code(self.workspace.bucket, self.request.code, self.paths.code)
-        self.paths.make()
-        mounts.bring(self.request, self.paths, self.instance, self._note)
-        return record
-
-    def _install_environment(self) -> None:
-        """Install the packages of the command. Raises AttemptAborted."""
-        record = self.request.code.environment
-        uv_url = self.instance.attribute("outlast-uv")
-        if record is None or not uv_url:
-            return
-        bucket = self.workspace.bucket
-        installer = machine_installer(bucket, record, home=self.home, uv_url=uv_url, report=self._note)
-        try:
-            self.environment_path = _with_retries(installer.install)
-        except EnvironmentFailed as problem:
-            if problem.permanent:
-                raise AttemptAborted(problem.message, hopeless(problem)) from problem
-            raise OSError(problem.message) from problem
-        if installer.built:
-            # Storing may take minutes, and the command need not wait for it.
-            self.watch.spawn(lambda: store_environment(installer, report))
-
-    def _note(self, text: str) -> None:
-        self.watch.note = text
-        report(text)
-
-    def _log_remark(self, text: str) -> None:
-        """Write to the serial console, which is deleted with the machine, and to the run's log."""
-        report(text)
-        self.remarks.add(text)
-
-    def restore(self) -> Checkpoint | None:
-        candidates = _with_retries(self.attempt.checkpoints)
-        if not candidates or candidates[0].id == self.tried:
-            return self.resumed
-        bucket, folder, names = self.workspace.bucket, self.paths.checkpoints, self.checkpointer.scanner.names
-        manifest, problems = _with_retries(lambda: restore(bucket, self.run, candidates, folder, names=names))
-        # The newest, even if it is damaged: the next restore would find it damaged, too.
-        self.tried = candidates[0].id
-        for problem in problems:
-            self._log_remark(problem)
-        if manifest is not None:
-            self.paths.make()  # the outputs may be inside the folder that was replaced
-            self.checkpointer.restored(manifest)
-            self.resumed = next(c for c in candidates if c.id == manifest.checkpoint)
-        return self.resumed
-
     def predecessor_deadline_passed(self) -> bool:
-        return _with_retries(self.attempt.predecessor_deadline_passed)
+        return with_retries(self.attempt.predecessor_deadline_passed)
 
     def next_event(self, until: float | None) -> AgentEvent | None:
         try:
@@ -203,14 +75,16 @@ class Agent:
         if not spec.secrets and not spec.databases:
             return
         try:
-            values = self.instance.secrets(self.instance.attribute("outlast-secrets"))
+            name = self.instance.attribute("outlast-secrets")
+            # The right to read them was granted when the run was submitted, perhaps a minute ago.
+            values = when_allowed(lambda: self.instance.secrets(name))
             self.secrets = mounts.with_certificates(values, spec, os.path.dirname(self.paths.notice_file))
         except OSError as problem:
             raise OSError(f"secrets: {problem}") from problem
 
     def try_exclusive(self) -> bool:
         assert self.group_member is not None
-        return self.group_member.try_acquire(self.watch, self._note)
+        return self.group_member.try_acquire(self.watch, self._note, self.secrets)
 
     def append_started(self, resumed: Checkpoint | None, code: str) -> str:
         if self.attempt.start(resumed=resumed, code=code):
@@ -223,7 +97,7 @@ class Agent:
         assert self.group_member is not None
         if lost := self.group_member.lost:
             raise AttemptAborted(lost, Verdict(finished=False, outcome="preempted", why=lost))
-        argv = argv_for(self.request.spec)
+        argv = argv_for(self.request.spec, self.paths)
         environment = self._environment(resumed)
         try:
             command = container.command_for(self.engine, self.request, self.paths, self.number, argv, environment)
@@ -239,7 +113,14 @@ class Agent:
         assert self.group_member is not None
         self.command, checkpointer = command, self.checkpointer
         mask = Mask(mounts.hidden(self.secrets, self.request.spec))
-        output = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s, remarks=self.remarks)
+        output = OutputPump(
+            command.output,
+            self._write_log,
+            mask=mask,
+            every_s=self.flush_s,
+            first=self.log_number,
+            remarks=self.remarks,
+        )
         checkpointer.follow(command)
         pump = MetricsPump(self.paths.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.output, self.metrics = output, pump
@@ -263,20 +144,17 @@ class Agent:
             machine=os.environ,
             secrets=self.secrets,
             packages=self.environment_path,
+            workspace_id=self.attempt.workspace.id,
             local=not traits_of(self.instance.attribute("outlast-cloud")).remote,
             mean_life_s=mean_life_s(self.attempt.story.state),
+            nodes=node_variables(self.request, self.place, self.addresses, self.number) if self.node else None,
         )
         return environment | self.group_member.environment()
 
-    def _write_log(self, number: int, body: bytes) -> None:
-        if body:
-            self._retry_write(lambda: logs.write_piece(self.workspace.bucket, self.run, self.number, number, body))
-
     def _write_metrics(self, number: int, body: bytes) -> None:
+        if self.place.rank:
+            return  # the metrics of a run are those of rank 0
         self._retry_write(lambda: metrics.write_piece(self.workspace.bucket, self.run, self.number, number, body))
-
-    def _retry_write(self, act: Callable[[], None]) -> None:
-        retry(act, for_s=_UNREACHABLE_S, report=report, stubborn=True)
 
     def write_notice_file(self, notice: Notice) -> None:
         try:
@@ -303,6 +181,15 @@ class Agent:
     def append_noticed(self, notice: Notice) -> None:
         self.attempt.notice(notice)
 
+    def _with_retries(self, act: Callable[[], T]) -> T:
+        return with_retries(act)
+
+    def _with_long_retries(self, act: Callable[[], None]) -> None:
+        self._retry_write(act)
+
+    def _address(self) -> str:
+        return self.instance.address()
+
     def append_warned(self, notice: Notice) -> None:
         report(f"warning: {notice.why}")
         self.attempt.warn(notice)
@@ -327,21 +214,24 @@ class Agent:
         return unsaved
 
     def permanent_failure(self, exit_code: int, ran_s: float) -> Verdict | None:
-        # A program that started before, here or elsewhere, has shown that it can.
-        if self.attempt.started_before():
-            return None
         output = self.output.tail() if self.output is not None else ""
-        found = permanent_failure(exit_code, ran_s=ran_s, output=output)
+        if self.attempt.started_before():
+            # A program that started before, here or elsewhere, has shown that it can.
+            before, limit = self.attempt.fruitless_crash(), self.request.spec.limits.crashes
+            found = permanent.repeated_failure(permanent.last_error(output), before=before, limit=limit)
+        else:
+            found = permanent.permanent_failure(exit_code, ran_s=ran_s, output=output)
         if found is None:
             return None
         return Verdict(finished=False, outcome="crashed", why=found.why, hopeless=True, hint=found.hint)
 
     def failure_context(self) -> str:
-        return mounts.failure_context(self.paths, mounts.mounts(self.request, self.instance))
+        context = mounts.failure_context(self.paths, mounts.mounts(self.request, self.instance))
+        return context or permanent.error_text(self.output.tail() if self.output is not None else "")
 
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:
-            count = retry(self.checkpointer.outputs.send_all, for_s=within_s, report=report, stubborn=True)
+            count = retry(self.checkpointer.outputs.send_all, for_s=within_s, report=report, despite_refusals=True)
         except (WorkspaceError, OSError) as problem:
             report(f"outputs could not be copied: {problem}")
             return OutputsReport(missing=f"its outputs could not be copied: {problem}")
@@ -351,7 +241,7 @@ class Agent:
 
     def flush_logs(self, within_s: float) -> None:
         if self.output is None or self.metrics is None:
-            self._write_log(1, self.remarks.take())  # without a command, no pump writes the remarks
+            self._write_log(self.log_number, self.remarks.take())  # without a command, no pump writes the remarks
             return
         self.output.write_remarks()
         self.metrics.finish(within_s=within_s)
@@ -362,12 +252,7 @@ class Agent:
 
     def keep_machine(self, for_s: float) -> None:
         report(f"kept for debugging for {for_s:.0f} s")
-        time.sleep(for_s)
+        self.watch.shutdown.wait(for_s)
 
     def log(self, text: str) -> None:
         report(text)
-
-
-def _with_retries(act: Callable[[], T]) -> T:
-    """Retry while the store is unreachable, for up to `_PREPARE_S`."""
-    return retry(act, for_s=_PREPARE_S, report=report)

@@ -13,14 +13,13 @@ import msgspec
 from outlast.agent.instance import Notice
 from outlast.errors import OutlastError, WorkspaceError
 from outlast.runs import events as ev
-from outlast.runs.events import Event, Outcome
+from outlast.runs.events import Ending, Event, Outcome
 from outlast.runs.state import Attempt as AttemptState
 from outlast.runs.state import Checkpoint, RunState
+from outlast.runs.story import event_key
 from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
-# How the command ended: `orderly` by itself; `handled` by its handler of SIGTERM, with a signal's code; `cut` short.
-Ending = Literal["orderly", "handled", "cut"]
 # The estimate of a machine's mean life starts as one machine that lived this long.
 USUAL_LIFE_S = 7200.0
 # Exit codes of programs that exited on request: SIGHUP, SIGINT and SIGTERM.
@@ -39,6 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # Every machine would fail in the same way: the run is over, and `hint` is the user's next step.
     hopeless: bool = False
     hint: str = ""
+    ending: Ending | Literal[""] = ""
 
 
 def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = False) -> Verdict:
@@ -95,7 +95,10 @@ def mean_life_s(state: RunState) -> float:
     """
     tried = [attempt for attempt in state.attempts if attempt.spot and attempt.started_at]
     # `seconds` is set at the release, by one clock.
-    lived_s = sum(attempt.seconds or max(0.0, attempt.over_at - attempt.started_at) for attempt in tried)
+    lived_s = sum(
+        (attempt.seconds if attempt.nodes == 1 else 0.0) or max(0.0, attempt.over_at - attempt.started_at)
+        for attempt in tried
+    )
     return (USUAL_LIFE_S + lived_s) / (1 + sum(attempt.preempted for attempt in tried))
 
 
@@ -111,10 +114,12 @@ class AttemptWriter:
         clock: Callable[[], float],
         ids: Callable[[], str],
         persist: Callable[[Callable[[], bool]], bool] = lambda act: act(),
+        rank: int = 0,
     ) -> None:
         self.workspace = workspace
         self.run = run
         self.number = number
+        self.rank = rank
         self.clock = clock
         self.ids = ids
         self.persist = persist
@@ -131,14 +136,15 @@ class AttemptWriter:
         mine = self.mine
         if not state.alive or state.limit is not None or mine is None or mine.phase != "placed":
             return "over"
-        if any(a.phase != "over" for a in state.attempts[: self.number - 1]):
+        # One that was noticed before its start never starts.
+        if any(a.phase != "over" and (a.started_at or a.phase == "placed") for a in state.attempts[: self.number - 1]):
             return "wait"
         return "mine"
 
     def predecessor_deadline_passed(self) -> bool:
         """Return whether the noticed predecessor's grace is over, by the store's clock."""
         waiting = [a for a in self.story.state.attempts[: self.number - 1] if a.phase != "over"]
-        now = self.workspace.bucket.put(f"runs/{self.run}/clock", b"").modified_at
+        now = self.workspace.bucket.now(f"runs/{self.run}/clock")
         for attempt in waiting:
             noticed = self.workspace.bucket.head(f"runs/{self.run}/story/{attempt.notice_event:08d}.json").modified_at
             if now < noticed + attempt.grace_s:
@@ -158,9 +164,16 @@ class AttemptWriter:
     def limit(self) -> Notice | None:
         """Return the notice for a reached limit or a move, from the story as it was last read."""
         limit, mine = self.story.state.limit, self.mine
+        if mine is not None and mine.nodes > 1 and mine.phase == "noticed" and not mine.moved:
+            return Notice(why=mine.why, grace_s=self._left_s(mine), peer=True)
         if mine is not None and mine.moved and mine.phase == "noticed":
             return Notice(why=mine.why, grace_s=mine.grace_s, moves=True)
         return Notice(why=limit.why, grace_s=limit.grace_s, limit=True) if limit is not None else None
+
+    def _left_s(self, mine: AttemptState) -> float:
+        """Return the rest of the grace of a noticed attempt, by the store's clock."""
+        noticed = self.workspace.bucket.head(event_key(self.run, mine.notice_event)).modified_at
+        return max(0.5, mine.grace_s - (self.workspace.bucket.now(f"runs/{self.run}/clock") - noticed))
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the committed checkpoints, newest first."""
@@ -180,7 +193,23 @@ class AttemptWriter:
     def notice(self, notice: Notice) -> bool:
         if notice.from_story:
             return True  # the supervisor has appended it
-        appended = self._append(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
+        noticed = ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s, node=self.rank)
+        appended = self._append(noticed)
+        if (mine := self.mine) is not None and mine.nodes > 1:
+            self._notice_later(mine, notice)
+        self._wake()
+        return appended
+
+    def _notice_later(self, mine: AttemptState, notice: Notice) -> None:
+        """Append the notice also to a later attempt that counts on this machine."""
+        name = mine.machines[self.rank]
+        for later in self.story.state.attempts[self.number :]:
+            if later.phase != "over" and name in later.machines:
+                self._append(ev.Noticed(attempt=later.number, why=notice.why, grace_s=notice.grace_s, node=self.rank))
+
+    def lose_node(self, rank: int, why: str, grace_s: float) -> bool:
+        """Append that another machine is lost: this attempt saves and stops, and the next one replaces it."""
+        appended = self._append(ev.Noticed(attempt=self.number, why=f"node {rank}: {why}", grace_s=grace_s, node=rank))
         self._wake()
         return appended
 
@@ -188,16 +217,37 @@ class AttemptWriter:
         return self._append(ev.Warned(attempt=self.number, why=notice.why))
 
     def saved(
-        self, checkpoint: str, *, step: int | None, size: int, metrics: Mapping[str, float] | None = None
+        self,
+        checkpoint: str,
+        *,
+        step: int | None,
+        size: int,
+        changed_at: float = 0.0,
+        metrics: Mapping[str, float] | None = None,
     ) -> bool:
         """Append `Saved`, which completes a commit. Returns False if a later attempt has fenced this one: no commit."""
-        values = dict(metrics or {})
-        return self._append(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size, metrics=values))
+        return self._append(
+            ev.Saved(
+                attempt=self.number,
+                checkpoint=checkpoint,
+                step=step,
+                bytes=size,
+                changed_at=changed_at,
+                metrics=dict(metrics or {}),
+            )
+        )
 
     def started_before(self) -> bool:
         """Return whether an earlier attempt of the run started its command."""
         attempts = self.story.state.attempts
         return any(one.number < self.number and one.started_at for one in attempts)
+
+    def fruitless_crash(self) -> str:
+        """Return why the previous attempt crashed; empty if it or this one has committed a checkpoint."""
+        attempts = [one for one in self.story.state.attempts if one.started_at and one.number <= self.number]
+        if len(attempts) < 2 or attempts[-2].outcome != "crashed" or any(one.saves for one in attempts[-2:]):
+            return ""
+        return attempts[-2].why
 
     def end(
         self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0, unsaved: str = ""
@@ -216,6 +266,7 @@ class AttemptWriter:
                 why=result.why,
                 keep_s=keep_s,
                 unsaved=unsaved,
+                ending=result.ending,
             )
         appended = self._append(event)
         self._wake()

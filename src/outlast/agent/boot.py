@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 from outlast.agent.agent import Agent
 from outlast.agent.instance import GceInstance, Instance, attribute_with_retries
+from outlast.agent.node import ALONE, NodePlace, next_attempt
 from outlast.agent.output import report
-from outlast.code.bootstrap import METADATA_SERVICE
-from outlast.errors import OutlastError
+from outlast.agent.retry import retry
+from outlast.code.bootstrap import METADATA_SERVICE, when_allowed
+from outlast.errors import OutlastError, StoreUnreachable
+from outlast.runs.state import Attempt
 from outlast.store.access import STORE_KEY, StoreAccess, store_access
 from outlast.store.bucket import open_bucket
 from outlast.workspace import Workspace
 
 _LINGER_S = 30.0
+# How long a machine of a distributed run waits for the next attempt: a supervisor places it within seconds.
+_NEXT_S = 120.0
+_STORY_S = 300.0
 
 
 def main() -> int:
@@ -25,14 +32,45 @@ def main() -> int:
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
     home = os.environ.get("HOME", "") or os.getcwd()
+    shutdown = threading.Event()
     try:
         workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance)))
-        Agent(workspace, run, number, instance=instance, home=home).carry_out()
+        node, warm = int(instance.attribute("outlast-node", "0") or 0), False
+        place = _place(workspace, run, number, node) if instance.attribute("outlast-node", "") else ALONE
+        while number:
+            agent = Agent(workspace, run, number, instance=instance, home=home, place=place, warm=warm)
+            agent.watch.handle_sigterm()
+            shutdown = agent.watch.shutdown
+            agent.carry_out()
+            warm = agent.prepared
+            number = _await_next(workspace, run, number, place, shutdown) if place.nodes > 1 else 0
     except OutlastError as problem:
         report(f"error: {problem.message}")
     except OSError as problem:
         report(f"error: {problem}")
-    _linger(instance)
+    _linger(instance, shutdown)
+    return 0
+
+
+def _place(workspace: Workspace, run: str, number: int, node: int) -> NodePlace:
+    """Return the rank and the name of this machine, as the story has them."""
+    state = retry(workspace.story(run).refresh, for_s=_STORY_S, report=report)
+    machines = state.attempts[number - 1].machines
+    return NodePlace(rank=node, nodes=len(machines), machine=machines[node])
+
+
+def _await_next(workspace: Workspace, run: str, number: int, place: NodePlace, shutdown: threading.Event) -> int:
+    """Wait for the next attempt that keeps this machine. Returns its number; 0 if there is none."""
+    story, until = workspace.story(run), time.monotonic() + _NEXT_S
+    while not shutdown.wait(1.0 if workspace.store.remote else 0.1) and time.monotonic() < until:
+        try:
+            found = next_attempt(story.refresh(), number, place.machine)
+        except StoreUnreachable:
+            continue
+        if found is False:
+            break
+        if isinstance(found, Attempt):
+            return found.number
     return 0
 
 
@@ -48,12 +86,12 @@ def this_machine() -> Instance:
 def store_access_of(instance: Instance) -> StoreAccess:
     """Read the store's key into memory: neither the command nor a file of the machine contains it."""
     name = instance.attribute(STORE_KEY)
-    return store_access(instance.attribute, instance.secrets(name) if name else {})
+    return store_access(instance.attribute, when_allowed(lambda: instance.secrets(name)) if name else {})
 
 
-def _linger(instance: Instance) -> None:
+def _linger(instance: Instance, shutdown: threading.Event) -> None:
     """Wait for the supervisor to delete this machine; else delete it here: a stopped machine is still billed."""
-    time.sleep(_LINGER_S)
+    shutdown.wait(_LINGER_S)
     try:
         instance.delete_self()
     except OSError as problem:

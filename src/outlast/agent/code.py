@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import msgspec
 
+from outlast.agent import apt
 from outlast.code.bundle import CodeRecord, unpack
 from outlast.code.git import check_remote, git_environment, is_commit, public_url, ref_not_found, scrub
 from outlast.errors import OutlastError, SpecError
@@ -19,6 +21,10 @@ from outlast.store.bucket import Bucket
 _TIMEOUT = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
 _NO_SUCH_REF = ("couldn't find remote ref", "not our ref", "unadvertised object", "no such remote ref")
 _NO_ACCESS = ("not found", "does not exist", "not appear to be a git repository", "could not read username")
+
+
+# The folders that this process has cleared.
+_cleared: set[str] = set()
 
 
 class _GitFailed(Exception):
@@ -45,6 +51,28 @@ def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeReco
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return record
+
+
+def ensure_git(record: CodeRecord, report: Callable[[str], None]) -> None:
+    """Install git if the code is a repository and the machine, which outlast may change, lacks it. Raises OSError."""
+    if record.kind != "git" or shutil.which("git") or not apt.can_install():
+        return
+    report("installing git, because this image lacks it")
+    if failed := apt.install("git", report):
+        raise OSError(f"[code] git: `apt-get` cannot install git: {failed}")
+
+
+def clear_for_code(folder: str, report: Callable[[str], None]) -> None:
+    """Make room for the code. Files that the image has there are kept beside it, and reported. May be repeated."""
+    if folder in _cleared or not os.path.isdir(folder) or not os.listdir(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        aside = f"{folder}.image"
+        shutil.rmtree(aside, ignore_errors=True)
+        # An overlay refuses to rename a folder of its lower layers; `move` then copies it.
+        shutil.move(folder, aside)
+        report(f"the code is in {folder}; the files that the image has there are now in {aside}")
+    _cleared.add(folder)
 
 
 def fetch_git(url: str, ref: str, commit: str, destination: str) -> str:

@@ -137,12 +137,6 @@ def find_engine(image: str, which: Callable[[str], str | None] = shutil.which) -
     )
 
 
-def engine_for(request: RunRequest, report: Callable[[str], None]) -> Engine | None:
-    """Return the engine, with the image fetched; None without a container. Raises ContainerUnavailable."""
-    image = request.spec.machine.container
-    return prepare(image, report) if image else None
-
-
 def of(request: RunRequest, paths: AttemptPaths, attempt: int) -> Container:
     """Return the container of one attempt."""
     spec = request.spec
@@ -178,8 +172,10 @@ def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None 
             hint=f"check that its service runs and that this user may use it: `{engine.kind} info`",
         )
     report(f"fetching the container image {image}")
+    # podman has no default registry.
+    source = qualified(image) if engine.kind == "podman" else image
     done = subprocess.run(
-        [engine.program, "pull", image], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [engine.program, "pull", source], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode != 0 and is_here:
         report(f"{engine.kind} cannot pull `{image}`, so the local copy is used: {_last_line(done)}")
@@ -189,6 +185,14 @@ def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None 
             hint="check its name and tag, and whether this machine may read from that registry",
         )
     return engine
+
+
+def qualified(image: str) -> str:
+    """Return the name of an image with its registry: Docker Hub unless it names another."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
 def _run_engine(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
+import re
 import subprocess
 import time
 
@@ -14,7 +16,12 @@ from outlast.code.bootstrap import Ec2
 _POLL_S = 1.0
 _GRACE_S = 120.0
 _ACTION = "meta-data/spot/instance-action"
+_REGISTRY = re.compile(r"\d+\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_ECR_TOKEN = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 _REBALANCE = "meta-data/events/recommendations/rebalance"
+_SCHEDULED = "meta-data/events/maintenance/scheduled"
+# Announced days before.
+_SCHEDULED_S = 60.0
 
 
 class Ec2Instance:
@@ -23,6 +30,8 @@ class Ec2Instance:
     def __init__(self) -> None:
         self.machine = Ec2()
         self._warned = False
+        self._planned = False
+        self._scheduled_at = 0.0
 
     def attribute(self, name: str, default: str = "") -> str:
         return self.machine.attribute(name) or default
@@ -46,6 +55,11 @@ class Ec2Instance:
             return Notice(
                 why="EC2 recommends to move off this machine: it may be preempted soon", grace_s=0.0, early=True
             )
+        if not self._planned and time.monotonic() >= self._scheduled_at:
+            self._scheduled_at = time.monotonic() + _SCHEDULED_S
+            if plan := _planned(self.machine.get(_SCHEDULED) or b"[]"):
+                self._planned = True
+                return Notice(why=plan, grace_s=0.0, early=True)
         return None
 
     def address(self) -> str:
@@ -57,10 +71,30 @@ class Ec2Instance:
         except (ValueError, KeyError) as problem:
             raise OSError(f"cannot read the secrets from Systems Manager: {problem!r}") from problem
 
+    def registry_login(self, host: str) -> tuple[str, str] | None:
+        found = _REGISTRY.fullmatch(host)
+        if found is None:
+            return None
+        try:
+            answer = self.machine.api("ecr", "api.ecr", _ECR_TOKEN, {}, region=found[1])
+            user, _, password = base64.b64decode(answer["authorizationData"][0]["authorizationToken"]).partition(b":")
+        except (ValueError, KeyError, IndexError) as problem:
+            raise OSError(f"cannot read the token of the registry: {problem!r}") from problem
+        return user.decode(), password.decode()
+
     def delete_self(self) -> None:
         done = subprocess.run(["shutdown", "-h", "now"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise OSError(f"shutdown: {done.stderr.strip()}")
+
+
+def _planned(body: bytes) -> str:
+    """Return EC2's plan to stop, restart or retire the machine; empty if it has none."""
+    try:
+        plans = [one for one in json.loads(body) if one.get("State") == "active"]
+        return f"EC2 plans `{plans[0]['Code']}` of this machine after {plans[0]['NotBefore']}" if plans else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def _left_s(action: bytes, now: float) -> float:

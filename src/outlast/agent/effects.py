@@ -11,9 +11,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from outlast.agent.attempt import Ending, Turn, Verdict
+from outlast.agent.attempt import Turn, Verdict
 from outlast.agent.instance import Notice
 from outlast.errors import OutlastError
+from outlast.runs.events import Ending
+from outlast.runs.nodes import NodeEnd, NodeStart
 from outlast.runs.state import Checkpoint
 from outlast.workspace import RunRequest
 
@@ -54,7 +56,14 @@ class ExclusiveLost(msgspec.Struct, frozen=True):
     why: str
 
 
-AgentEvent = CommandExited | NoticeReceived | WarningReceived | RunOver | CommandHung | ExclusiveLost
+class NodeFailed(msgspec.Struct, frozen=True):
+    """The attempt failed on another machine. For the machine that leads."""
+
+    rank: int
+    end: NodeEnd
+
+
+AgentEvent = CommandExited | NoticeReceived | WarningReceived | RunOver | CommandHung | ExclusiveLost | NodeFailed
 
 
 class AttemptAborted(Exception):
@@ -72,6 +81,8 @@ class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn
     why: str = ""
     restarted: bool = False
+    # Another machine of the attempt was lost before the start.
+    noticed: bool = False
 
 
 class OutputsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +90,21 @@ class OutputsReport(msgspec.Struct, frozen=True, kw_only=True):
 
     sent: int = 0
     missing: str = ""
+
+
+class NodesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the other machines are: whether all have ended, and whether all that have not are alive.
+
+    `responsive`: some have not ended and still show signs of life. `seen`: each has ended, or has shown two signs of
+    life since the moment in question.
+    """
+
+    ended: bool
+    responsive: bool
+    seen: bool
+    outputs: int = 0
+    # The machines on which the command did not finish: preempted ones first.
+    failed: tuple[NodeFailed, ...] = ()
 
 
 class Performer(Protocol):
@@ -100,6 +126,9 @@ class Performer(Protocol):
     def restore(self) -> Checkpoint | None:
         """Restore the newest good checkpoint unless the folder holds it. Returns the checkpoint in the folder."""
 
+    def announce_ready(self) -> None:
+        """Tell the predecessor that this attempt could start now. Only a hint: never raises."""
+
     def predecessor_deadline_passed(self) -> bool:
         """Return whether the noticed predecessor's grace is over, by the store's clock."""
 
@@ -120,6 +149,15 @@ class Performer(Protocol):
 
         Raises AttemptAborted if the exclusive lock was lost meanwhile.
         """
+
+    def saving_s(self, notice: Notice) -> float | None:
+        """Return how long the command and its last commit need at the end of a notice, with a margin.
+
+        None: unknown, or the command is to save at once.
+        """
+
+    def successor_ready(self) -> bool:
+        """Return whether a later attempt could start now. Never raises, and never waits for the store."""
 
     def write_notice_file(self, notice: Notice) -> None:
         """Write the file that programs may poll instead of handling a signal. Never raises."""
@@ -162,6 +200,29 @@ class Performer(Protocol):
 
     def append_end(self, verdict: Verdict, exit_code: int | None, outputs: int, keep_s: float, unsaved: str) -> None:
         """Append `Finished`, `Stopped` or `Failed`, and wake the supervisor."""
+
+    # Several machines
+
+    def report_ready(self) -> None:
+        """Report that this machine could start the command now."""
+
+    def all_ready(self) -> bool:
+        """Return whether all machines are ready. For the leader."""
+
+    def report_start(self, resumed: Checkpoint | None) -> None:
+        """Let all machines restore this checkpoint and start the command. For the leader."""
+
+    def read_start(self) -> NodeStart | None:
+        """Return what the leader wrote after `Started`; None until then."""
+
+    def restore_exactly(self, checkpoint: str) -> Checkpoint | None:
+        """Restore this checkpoint (empty: none) and no other. Raises OutlastError."""
+
+    def read_nodes(self, since: float) -> NodesReport:
+        """Read how far the other machines are; `since` is the moment for `seen`. For the leader."""
+
+    def report_end(self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool) -> None:
+        """Report the end of the command on this machine to the leader."""
 
     def keep_machine(self, for_s: float) -> None:
         """Leave the machine running for debugging."""

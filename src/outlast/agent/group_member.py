@@ -10,13 +10,13 @@ import json
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 import msgspec
 
 from outlast.agent.attempt import AttemptWriter
+from outlast.agent.database_lock import DatabaseLock, database_lock, now_s
 from outlast.agent.effects import ExclusiveLost
 from outlast.agent.instance import Instance
 from outlast.agent.paths import AttemptPaths
@@ -33,12 +33,6 @@ _BEAT_FACTOR = 5.0
 _STOP_AT = 0.7
 # An observer sees a renewal of a living holder within this many heartbeats, even if its own clock has just jumped.
 _SURE_BEATS = 2.0
-
-
-def now_s() -> float:
-    """Return a monotonic time that also passes while the machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def exclusive_lease(workspace: Workspace, name: str, *, who: str, beat_s: float) -> Lease:
@@ -62,6 +56,8 @@ class GroupMember:
         self.exclusive = request.spec.exclusive
         who = f"{request.run} attempt {attempt.number}"
         self.lease = exclusive_lease(self.workspace, self.exclusive, who=who, beat_s=self.beat_s)
+        # The same lock in the database that it names; workspaces do not see each other's leases.
+        self.database: DatabaseLock | None = None
         self.renewed_at = 0.0
         # Why the lock was lost.
         self.lost = ""
@@ -87,11 +83,26 @@ class GroupMember:
         )
         self.groups.sit(self.member.group, self.seat)
 
-    def try_acquire(self, watch: AgentWatch, note: Callable[[str], None]) -> bool:
+    def try_acquire(
+        self, watch: AgentWatch, note: Callable[[str], None], secrets: Mapping[str, str] | None = None
+    ) -> bool:
         """Try once to take the exclusive lock, and renew it from then on: a restore may take longer than the lease.
 
-        Returns True if it is held, or if the run needs none.
+        `secrets` may have the address of the database that the lock names. Returns True if it is held, or if the run
+        needs none. Raises AttemptAborted if its database refuses it.
         """
+        if not self._try_acquire_here(watch, note):
+            return False
+        if self.database is None and self.exclusive:
+            variables = {**self.request.spec.env, **(secrets or {})}
+            who = f"{self.lease.who} in {self.workspace.url}"
+            self.database = database_lock(self.exclusive, variables, who=who, bucket=self.workspace.bucket)
+        if self.database is None:
+            return True
+        return self.database.try_acquire(watch, note, lambda why: self._lose_lock(watch, why))
+
+    def _try_acquire_here(self, watch: AgentWatch, note: Callable[[str], None]) -> bool:
+        """Try once to take the lock of this workspace."""
         if not self.exclusive or self._held:
             return True
         if not self._renew():
@@ -108,7 +119,8 @@ class GroupMember:
         return True
 
     def environment(self) -> dict[str, str]:
-        found = {"OUTLAST_FENCE": str(self.lease.epoch)} if self.exclusive else {}
+        fence = self.lease.epoch if self.database is None else self.database.fence
+        found = {"OUTLAST_FENCE": str(fence)} if self.exclusive else {}
         if self.member is not None:
             peers = self._peers()
             found |= {
@@ -139,6 +151,8 @@ class GroupMember:
             # A renewal in progress could follow the release and take the lock again.
             with self._renewing:
                 self.lease.release()
+            if self.database is not None:
+                self.database.leave()
             if self.member is not None and self.seat.task:
                 self.groups.sit(self.member.group, msgspec.structs.replace(self.seat, address=""))
         except OutlastError:

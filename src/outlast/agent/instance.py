@@ -11,12 +11,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from outlast.code.bootstrap import NotAllowedYet
+
 # Google's name for it; the local cloud and tests override it by a variable.
 _HOST = "metadata.google.internal"
 _FLAVOR = {"Metadata-Flavor": "Google"}
 _API_TIMEOUT_S = 30.0
+# Ends of the hosts of Artifact Registry and of its predecessor.
+_REGISTRIES = ("-docker.pkg.dev", ".gcr.io")
 # How long a spot machine has after the notice, unless the attribute `outlast-grace-s` is set.
 _GRACE_S = 30.0
+_MAINTENANCE = "/computeMetadata/v1/instance/maintenance-event"
 # Token for the local cloud's own API. Google's machines have none and use Google's APIs.
 _LOCAL_TOKEN = "outlast-self-token"
 
@@ -32,11 +37,13 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     limit: bool = False
     # The supervisor moves the run to another machine: the story has the event.
     moves: bool = False
+    # Another machine of the run is preempted or lost: the story has the event.
+    peer: bool = False
 
     @property
     def from_story(self) -> bool:
         """Whether it came from the story, and not from the cloud."""
-        return self.limit or self.moves
+        return self.limit or self.moves or self.peer
 
 
 class Instance(Protocol):
@@ -57,6 +64,9 @@ class Instance(Protocol):
     def secrets(self, name: str) -> dict[str, str]:
         """Return the values of that secret. Raises OSError."""
 
+    def registry_login(self, host: str) -> tuple[str, str] | None:
+        """Return user and password for a container registry of this cloud; None for others. Raises OSError."""
+
     def delete_self(self) -> None:
         """Delete this machine and its disks through the cloud's API: a stopped machine would still be billed."""
 
@@ -67,6 +77,7 @@ class GceInstance:
     def __init__(self, host: str = "") -> None:
         self.host = host or os.environ.get("GCE_METADATA_HOST", _HOST)
         self._etag = ""
+        self._warned = False
 
     def attribute(self, name: str, default: str = "") -> str:
         status, body, _ = self._ask("GET", f"/computeMetadata/v1/instance/attributes/{name}", timeout_s=5.0)
@@ -83,7 +94,15 @@ class GceInstance:
         if status == 200 and body.strip() == b"TRUE":
             grace = self.attribute("outlast-grace-s")
             return Notice(why="preempted", grace_s=float(grace) if grace else _GRACE_S)
-        return None
+        return None if self._warned else self._maintenance()
+
+    def _maintenance(self) -> Notice | None:
+        """Return a warning if Google plans to stop this machine. With a GPU it announces that an hour before."""
+        status, body, _ = self._ask("GET", _MAINTENANCE, timeout_s=5.0)
+        if status != 200 or not body.startswith(b"TERMINATE"):
+            return None
+        self._warned = True
+        return Notice(why="Google plans to stop this machine for maintenance", grace_s=0.0, early=True)
 
     def address(self) -> str:
         return self.value("instance/network-interfaces/0/ip")
@@ -95,6 +114,11 @@ class GceInstance:
         if status != 200:
             raise OSError(f"the cloud returned {status} for the secrets of this run")
         return msgspec.json.decode(body, type=dict[str, str])
+
+    def registry_login(self, host: str) -> tuple[str, str] | None:
+        if not f".{host}".endswith(_REGISTRIES) or self.attribute(_LOCAL_TOKEN):
+            return None
+        return "oauth2accesstoken", self._token()
 
     def delete_self(self) -> None:
         if token := self.attribute(_LOCAL_TOKEN):
@@ -167,7 +191,8 @@ def _read_secret(token: str, *, project: str, name: str) -> dict[str, str]:
     base = _api_url("secretmanager", "")
     status, body = _request("GET", f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access", token)
     if status != 200:
-        raise OSError(f"Secret Manager returned {status}: {_message(body)}")
+        kind = NotAllowedYet if status in (401, 403) else OSError
+        raise kind(f"Secret Manager returned {status}: {_message(body)}")
     data = base64.b64decode(msgspec.json.decode(body)["payload"]["data"])
     return msgspec.json.decode(data, type=dict[str, str])
 

@@ -19,12 +19,20 @@ class OutputSender:
     """Copies new and changed output files, and remembers which ones were copied."""
 
     def __init__(
-        self, bucket: Bucket, run: str, attempt: int, *, folder: str, report: Callable[[str], None] = lambda _: None
+        self,
+        bucket: Bucket,
+        run: str,
+        attempt: int,
+        *,
+        folder: str,
+        node: int = 0,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.folder = folder
         self._bucket = bucket
         # With the attempt's number: an attempt that was given up cannot overwrite the outputs of a later one.
-        self._prefix = OF_ATTEMPT.format(run=run, attempt=attempt)
+        # Nodes may write different files under one name.
+        self._prefix = OF_ATTEMPT.format(run=run, attempt=attempt) + (f"node-{node}/" if node else "")
         self._report = report
         self._sent: dict[str, tuple[int, int]] = {}
         self._next_at: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 import outlast
+from outlast.runs.folder_listing import newest_path
 from outlast.spec import command
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
@@ -43,7 +45,8 @@ class AttemptPaths(msgspec.Struct, frozen=True, kw_only=True):
     def make(self) -> None:
         for folder in (self.code, self.checkpoints, self.outputs, self.cache, os.path.dirname(self.notice_file)):
             os.makedirs(folder, exist_ok=True)
-        for file in (self.notice_file, self.done_file, self.metrics_file):
+        saving = os.path.join(os.path.dirname(self.metrics_file), "saving.json")
+        for file in (self.notice_file, self.done_file, self.metrics_file, saving):
             if os.path.exists(file):
                 os.unlink(file)
 
@@ -82,14 +85,18 @@ def environment_for(
     local: bool,
     mean_life_s: float,
     packages: str = "",
+    workspace_id: str = "",
+    nodes: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the command's variables: the machine's basics, `[env]`, the secrets, and OUTLAST_ variables."""
+    """Return the command's variables: the machine's basics, trackers', `[env]`, the secrets, and OUTLAST_ variables."""
     environment = {name: machine[name] for name in _INHERITED if name in machine}
     environment["PATH"] = _path(environment.get("PATH", ""), machine.get("HOME", ""), request.path if local else "")
     if packages:
         environment["PATH"] = os.path.join(packages, "bin") + os.pathsep + environment["PATH"]
         environment["VIRTUAL_ENV"] = packages
     environment["PYTHONUNBUFFERED"] = "1"  # else a preempted program loses its last lines
+    environment.update(tracker_variables(workspace_id, request.run))
+    environment.update(nodes or {})
     environment.update(request.spec.env)
     environment.update(secrets)
     environment.update(
@@ -113,6 +120,16 @@ def environment_for(
     return environment
 
 
+def tracker_variables(workspace_id: str, run: str) -> dict[str, str]:
+    """Return the variables by which experiment trackers continue one run over all attempts. `[env]` replaces them."""
+    if not workspace_id:
+        return {}
+    name = f"{workspace_id}-{run}"
+    # Comet accepts 32 to 50 letters and digits.
+    comet = hashlib.sha256(name.encode()).hexdigest()[:40]
+    return {"WANDB_RUN_ID": name, "WANDB_RESUME": "allow", "WANDB_NAME": run, "COMET_EXPERIMENT_KEY": comet}
+
+
 def _path(path: str, home: str, submitters: str) -> str:
     """Return PATH. On the local cloud, whose base image is the user's computer, the user's PATH follows the machine's
     own programs (`shutdown` must shut down the machine)."""
@@ -121,7 +138,14 @@ def _path(path: str, home: str, submitters: str) -> str:
         own, rest = "", path  # the user's activated environment precedes the Python of outlast
     folders = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
     found = [folder for folder in folders if os.path.isdir(folder)]
-    return os.pathsep.join(filter(None, (own, *found, submitters, rest)))
+    # The image's packages come first: the Python of outlast may be the next, and does not have them.
+    return os.pathsep.join(filter(None, (*found, own, submitters, rest)))
+
+
+def image_environment(home: str) -> str:
+    """Return the folder of the Python packages that the machine's image has; empty if it has none."""
+    folders = (os.path.dirname(folder.replace("~", home, 1)) for folder in ENVIRONMENTS)
+    return next((folder for folder in folders if os.path.exists(os.path.join(folder, "bin", "python"))), "")
 
 
 def _is_environments(folder: str) -> bool:
@@ -131,9 +155,13 @@ def _is_environments(folder: str) -> bool:
     return folder.rstrip("/") != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
 
 
-def argv_for(spec: Spec) -> list[str]:
+def argv_for(spec: Spec, paths: AttemptPaths) -> list[str]:
     """Return the command line: the command, after the set-up if there is one."""
-    argv = command.argv_of(spec.command, spec.params)
+
+    def newest(pattern: str) -> str:
+        return newest_path(pattern, root=paths.code, checkpoints=paths.checkpoints)
+
+    argv = command.argv_of(spec.command, spec.params, newest=newest)
     if not spec.setup:
         return argv
     # One shell for both: a set-up that fails ends the attempt before the command runs.

@@ -1,18 +1,41 @@
-"""Failures that another machine cannot repair, such as a misspelled command. Pure."""
+"""Failures that another machine cannot repair: a wrong command, a missing module, an image without a GPU driver."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 
 import msgspec
 
+from outlast.errors import OutlastError
+
 # A program that fails later has shown that it can start: the failure may pass.
 EARLY_S = 60.0
+# The default of `[limits] crashes`.
+_CRASHES = 3
+_ERROR_MAX = 200
 _MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 _NO_FILE = re.compile(r"can't open file '([^']+)': \[Errno 2\]")
 _NOT_FOUND = re.compile(r"^(?:.*: )?(?:line \d+: )?([^\s:]+): (?:command )?not found$", re.MULTILINE)
 # The last line that argparse, click and absl print for wrong arguments.
 _USAGE = re.compile(r"^usage: .*?^(\S+: error: .+)$|^Usage: .*?^(Error: .+)$", re.MULTILINE | re.DOTALL)
+# A Python traceback at the end of the output: its frames, and the line with the error.
+_TRACEBACK = re.compile(
+    r"^Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$",
+    re.MULTILINE,
+)
+_FRAME = re.compile(r"^  File \"([^\"]+)\", line (\d+)", re.MULTILINE)
+# Errors of the machine or of another service: the next machine may not have them.
+_PASSING = re.compile(
+    r"connection|timeout|timed out|http|url|unavailable|oserror|ioerror|permissionerror|cuda|nccl|memory|interrupt",
+    re.I,
+)
+
+
+# A driver that hangs would keep a machine busy and billed.
+_DRIVER_S = 120.0
+_HINT = "choose an image with the NVIDIA driver: [machine] image, or remove it to use the cloud's default GPU image"
 
 
 class PermanentFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +48,7 @@ class PermanentFailure(msgspec.Struct, frozen=True, kw_only=True):
 def permanent_failure(exit_code: int, *, ran_s: float, output: str) -> PermanentFailure | None:
     """Return why the command would fail on every machine; None if another attempt may help.
 
-    `output` is the end of what the command printed.
+    `output` is the end of the command's output.
     """
     if ran_s > EARLY_S or exit_code == 0:
         return None
@@ -55,3 +78,58 @@ def permanent_failure(exit_code: int, *, ran_s: float, output: str) -> Permanent
     if exit_code == 2 and (usage := _USAGE.search(output)):
         return PermanentFailure(why=f"wrong arguments: {usage[1] or usage[2]}", hint="correct the command")
     return None
+
+
+def last_error(output: str) -> str:
+    """Return the error of the last Python traceback with its place: `ValueError: bad shape (train.py, line 12)`."""
+    found = list(_TRACEBACK.finditer(output))
+    if not found:
+        return ""
+    frames = _FRAME.findall(found[-1]["frames"])
+    place = f" ({os.path.basename(frames[-1][0])}, line {frames[-1][1]})" if frames else ""
+    error = re.sub(r"0x[0-9a-f]+", "0x…", found[-1]["error"])
+    return (error if len(error) <= _ERROR_MAX else error[: _ERROR_MAX - 1] + "…") + place
+
+
+def error_text(output: str) -> str:
+    """Return the error at the end of the output, as an addition to a reason; empty without a traceback."""
+    error = last_error(output)
+    return f": {error}" if error else ""
+
+
+def repeated_failure(error: str, *, before: str, limit: int) -> PermanentFailure | None:
+    """Return why the run ends if the previous attempt, which ended with `before`, had the same error.
+
+    Both made no progress: a third machine would repeat it. A `limit` of more crashes than the default is obeyed.
+    """
+    if not error or not before.endswith(error) or _PASSING.search(error) or limit > _CRASHES:
+        return None
+    return PermanentFailure(
+        why=f"the same error on two machines: {error}",
+        hint="correct the program; `[limits] crashes = 4` retries more often",
+    )
+
+
+class GpuMissing(OutlastError):
+    """The machine lacks GPUs that the run asked for; another machine of the same image would lack them as well."""
+
+
+def check_gpus(wanted: int) -> None:
+    """Raise GpuMissing unless the driver lists enough GPUs: a run that is billed for one must not train on the CPU."""
+    if not wanted:
+        return
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_DRIVER_S, check=False)
+    except FileNotFoundError:
+        raise GpuMissing(f"this image has no NVIDIA driver, and the run needs {_count(wanted)}", hint=_HINT) from None
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise GpuMissing(f"nvidia-smi does not answer: {problem}", hint=_HINT) from problem
+    listed = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+    if done.returncode or listed < wanted:
+        reason = (done.stderr or done.stdout).strip().splitlines()[:1]
+        text = f": {reason[0]}" if done.returncode and reason else ""
+        raise GpuMissing(f"the driver lists {_count(listed)}, and the run needs {wanted}{text}", hint=_HINT)
+
+
+def _count(gpus: int) -> str:
+    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"

@@ -16,12 +16,17 @@ _RESULTS = (Missing, Exists, Damaged)
 
 
 def retry(
-    act: Callable[[], T], *, for_s: float, report: Callable[[str], None], stubborn: bool = False, clock: Clock = time
+    act: Callable[[], T],
+    *,
+    for_s: float,
+    report: Callable[[str], None],
+    despite_refusals: bool = False,
+    clock: Clock = time,
 ) -> T:
     """Retry `act` while the store is unreachable, for up to `for_s`. Re-raises the last error.
 
-    `stubborn` also retries when the store refuses: permissions are restored and keys are renewed, and a program that
-    has run for a day is worth the wait.
+    `despite_refusals` also retries when the store refuses: permissions are restored and keys are renewed, and a program
+    that has run for a day is worth the wait.
     """
     deadline = clock.monotonic() + for_s
     wait_s = 0.05
@@ -29,7 +34,7 @@ def retry(
         try:
             return act()
         except WorkspaceError as problem:
-            passing = isinstance(problem, StoreUnreachable) or (stubborn and not isinstance(problem, _RESULTS))
+            passing = isinstance(problem, StoreUnreachable) or (despite_refusals and not isinstance(problem, _RESULTS))
             if not passing or clock.monotonic() + wait_s > deadline:
                 raise
             report(f"{problem.message}; retrying")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -10,12 +12,15 @@ from collections.abc import Callable
 
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.effects import AgentEvent, CommandHung, NoticeReceived, RunOver, WarningReceived
-from outlast.agent.instance import Instance
+from outlast.agent.instance import Instance, Notice
+from outlast.agent.node import Node
 from outlast.errors import OutlastError
 from outlast.spec.spec import Spec
 from outlast.workspace import Heartbeat
 
 _IDLE_S = 3600.0
+# From systemd's SIGTERM to the power cut. Google allows 30 s for a shutdown, and other units take some of it.
+_SHUTDOWN_S = 25.0
 
 
 class AgentWatch:
@@ -32,12 +37,33 @@ class AgentWatch:
         self.holds = ""
         self.progress: Callable[[], int | None] = lambda: None
         self.unsaved: Callable[[], str] = lambda: ""
+        # Set once this machine shuts down.
+        self.shutdown = threading.Event()
+        # Of a distributed run: the reports of this machine, and whether it writes to its checkpoint folder.
+        self.node: Node | None = None
+        self.writes: Callable[[], bool] = lambda: False
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         for work in (self._write_heartbeats, self._wait_for_notices):
             self.spawn(work)
+
+    def handle_sigterm(self) -> None:
+        """Treat SIGTERM, which systemd sends when the machine shuts down, as a notice. For the main thread."""
+        # Not in a handler: Python would call it only when the main thread returns from a long request.
+        reads, writes = os.pipe()
+        os.set_blocking(writes, False)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+        signal.set_wakeup_fd(writes)
+
+        def wait_for_sigterm() -> None:
+            while os.read(reads, 1)[0] != signal.SIGTERM:
+                pass
+            self.shutdown.set()
+            self.events.put(NoticeReceived(Notice(why="the machine is shutting down", grace_s=_SHUTDOWN_S)))
+
+        self.spawn(wait_for_sigterm)
 
     def spawn(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=work.__name__, daemon=True)
@@ -53,15 +79,19 @@ class AgentWatch:
 
     def _write_heartbeats(self) -> None:
         """Write heartbeats, and read with each whether this attempt is still needed; else end it."""
-        reached_at, limited = time.monotonic(), False
+        reached_at, limited, beat_at = time.monotonic(), False, 0.0
         while True:
             try:
                 why = self.attempt.over()
                 if not limited and not why and (limit := self.attempt.limit()) is not None:
                     limited = True
                     self.events.put(NoticeReceived(limit))
-                if not why:  # a heartbeat would list a run that is over among the live ones again
-                    self.attempt.workspace.write_heartbeat(self.attempt.run, self._heartbeat())
+                # A heartbeat would list a run that is over among the live ones again.
+                if not why and time.monotonic() >= beat_at:
+                    beat_at = time.monotonic() + self._beat_s
+                    self._write_heartbeat()
+                if self.node is not None and not self.node.rank and not why:
+                    self._watch_nodes(self.node)
                 reached_at = time.monotonic()
             except OutlastError as problem:
                 why = ""
@@ -70,8 +100,24 @@ class AgentWatch:
             if why and not self._stop.is_set():
                 self.events.put(RunOver(why))
                 return
-            if self._stop.wait(self.beat_s):
+            if self._stop.wait(self._beat_s if self.node is None else min(self._beat_s, self.node.poll_s)):
                 return
+
+    @property
+    def _beat_s(self) -> float:
+        return self.beat_s if self.node is None else self.node.beat_s
+
+    def _write_heartbeat(self) -> None:
+        node = self.node
+        if node is not None:
+            node.report_alive(self.phase(), writes=self.writes())
+        if node is None or not node.rank:
+            self.attempt.workspace.write_heartbeat(self.attempt.run, self._heartbeat())
+
+    def _watch_nodes(self, node: Node) -> None:
+        """Report failures on other machines, and give up those that are silent."""
+        for failed in node.watch(self.attempt):
+            self.events.put(failed)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -82,6 +128,7 @@ class AgentWatch:
             note=self.note,
             holds=self.holds,
             unsaved=self.unsaved(),
+            nodes=self.node.count_alive() if self.node is not None else 0,
         )
 
     def _wait_for_notices(self) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable, Mapping
 
-from outlast.clouds.registry import clouds
-from outlast.errors import OutlastError
-from outlast.runs.events import Cancelled
+import msgspec
+
+from outlast.app.clouds import clouds
+from outlast.errors import NotFound, OutlastError, UsageError
+from outlast.runs.events import Cancelled, OwnerChanged
 from outlast.runs.state import Attempt
+from outlast.spec.spec import ParamValue
 from outlast.workspace import RunRequest, Workspace
+
+# The time within which a machine boots, on every cloud.
+_WAIT_S = 90.0
+_POLL_S = 0.2
+
+Report = Callable[[str], None]
 
 
 def cancel_run(workspace: Workspace, run: str) -> bool:
@@ -25,20 +35,117 @@ def cancel_run(workspace: Workspace, run: str) -> bool:
     return cancelled
 
 
-def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
-    """Preempt the machine of a run, as a cloud would; return its attempt. Raises OutlastError."""
+def preempt_run(workspace: Workspace, run: str, *, notice: bool, node: int = 0) -> Attempt:
+    """Preempt a machine of a run, as a cloud would; return its attempt. Raises OutlastError."""
     state = workspace.story(run).refresh()
     attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
     if attempt is None or not state.alive:
         why = f"it is {state.ending}" if state.ending else state.waiting or "it waits for a machine"
         raise OutlastError(f"{run} has no machine to preempt: {why}", hint=f"see `outlast show {run}`")
-    clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
+    if not 0 <= node < attempt.nodes:
+        raise UsageError(f"node: {run} has no node {node}", hint=f"its nodes are 0 to {attempt.nodes - 1}")
+    clouds()[attempt.cloud].preempt(attempt.machines[node], notice=notice)
     return attempt
 
 
-def rerun_run(workspace: Workspace, run: str) -> RunRequest:
-    """Submit a run again from its recorded spec and code. Raises OutlastError with all missing parts."""
+def preempt_when_placed(
+    workspace: Workspace,
+    run: str,
+    *,
+    notice: bool,
+    after_checkpoint: bool = False,
+    node: int = 0,
+    report: Report = lambda _: None,
+) -> Attempt:
+    """Preempt the machine that the run has or gets next: one that is going away cannot be preempted again.
+
+    `after_checkpoint` waits until the live attempt has committed a checkpoint.
+    """
+    if after_checkpoint:
+        _await_checkpoint(workspace, run, report)
+    until = time.monotonic() + _WAIT_S
+    while True:
+        _await_machine(workspace, run, until, report)
+        try:
+            return preempt_run(workspace, run, notice=notice, node=node)
+        except UsageError:
+            raise
+        except OutlastError:
+            if time.monotonic() > until or not _is_going(workspace, run):
+                raise
+            time.sleep(_POLL_S)
+
+
+def _is_going(workspace: Workspace, run: str) -> bool:
+    """Return whether the run is between two machines."""
+    state = workspace.story(run).refresh()
+    if state.current is None:
+        return state.alive and not state.waiting
+    try:
+        return clouds()[state.current.cloud].machine(state.current.machine).status != "running"
+    except NotFound:
+        return True
+
+
+def _await_machine(workspace: Workspace, run: str, until: float, report: Report) -> None:
+    """Wait for the first machine, right after `submit`; return at once if the run is held or over."""
+    story, reported = workspace.story(run), False
+    while time.monotonic() < until:
+        state = story.refresh()
+        if not state.alive or state.waiting or state.current is not None:
+            return
+        if not reported:
+            report(f"{run} has no running machine yet: waiting for one; Ctrl-C changes nothing")
+            reported = True
+        time.sleep(_POLL_S)
+
+
+def _await_checkpoint(workspace: Workspace, run: str, report: Report) -> None:
+    """Wait until the live attempt has committed a checkpoint. Raises UsageError if the run ends before."""
+    story, reported = workspace.story(run), False
+    while True:
+        state = story.refresh()
+        if not state.alive:
+            why = f"after_checkpoint: {run} is {state.ending}, and no machine is left to preempt"
+            raise UsageError(why, hint="let it train longer; if it saved nothing, name its checkpoint folder")
+        attempt = state.current
+        if attempt is not None and any(saved.attempt == attempt.number for saved in state.checkpoints):
+            return
+        if not reported:
+            report(f"waiting for a checkpoint of the present attempt of {run}; Ctrl-C changes nothing")
+            reported = True
+        time.sleep(_POLL_S)
+
+
+def hand_over(workspace: Workspace, run: str, user: str) -> bool:
+    """Give a live run to another user; return False if it is that user's already. Raises UsageError."""
+    from outlast.user import current_user
+
+    if not user.strip() or not user.isprintable() or len(user) > 100:
+        raise UsageError(f"USER: invalid user name {user!r}: expected letters, digits and . _ @ + -")
+    story = workspace.story(run)
+    if story.refresh().who == user:
+        return False
+    event = OwnerChanged(who=user, at=time.time(), by=current_user())
+    if not story.append(event, nonce=secrets.token_hex(8)):
+        raise UsageError(f"{run} has ended ({story.state.ending}); its owner cannot change")
+    # The supervisor must count it for the new user.
+    workspace.wake(run)
+    return True
+
+
+def rerun_run(workspace: Workspace, run: str, *, params: Mapping[str, ParamValue] = {}) -> RunRequest:
+    """Submit a run again from its recorded spec and code, with new values of parameters.
+
+    Raises UsageError for an unknown parameter, OutlastError with all missing parts.
+    """
     from outlast.submit.run import resubmit
 
     request = workspace.request(run)
-    return resubmit(workspace, clouds(workspace), request.spec, request.code, what=run, environment=os.environ)
+    known = request.spec.params
+    for name in params:
+        if name not in known:
+            hint = f"it has: {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"params: the run has no parameter `{name}`; {hint}")
+    spec = msgspec.structs.replace(request.spec, params={**known, **params})
+    return resubmit(workspace, clouds(workspace), spec, request.code, what=run, environment=os.environ)

@@ -1,4 +1,4 @@
-"""A read-only round of the supervisor: what it observes and plans, without applying it."""
+"""A read-only round of the supervisor: it observes and plans, and applies nothing."""
 
 from __future__ import annotations
 

@@ -18,6 +18,17 @@ from outlast.runs.state import Attempt, RunState
 # disk of a stopped machine. `store`: a volume or a database.
 Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "store", "stopped"]
 CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "store", "boot", "lost", "idle", "stopped")
+# The causes as users read them.
+CAUSE_LABELS: dict[str, str] = {
+    "work": "work kept",
+    "manual": "machines by hand",
+    "disk": "disks",
+    "store": "volumes and databases",
+    "boot": "starting up",
+    "lost": "work lost",
+    "idle": "after the command",
+    "stopped": "disks of stopped machines",
+}
 WASTE: tuple[Cause, ...] = ("boot", "lost", "idle", "stopped")
 Kind = Literal["run", "manual", "volume", "database"]
 DAY_S = 86400.0
@@ -89,7 +100,7 @@ def lines_of(run: str, state: RunState, now: float) -> list[LedgerLine]:
 
 
 def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine:
-    seconds = attempt.seconds if attempt.released else max(0.0, now - attempt.placed_at)
+    seconds = attempt.seconds if attempt.released else max(0.0, now - attempt.placed_at) * attempt.nodes
     cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0
     # Without a recorded on-demand price, use the price itself.
     on_demand = attempt.on_demand_usd_per_hour or attempt.price_usd_per_hour
@@ -104,7 +115,7 @@ def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine
         machine=attempt.machine,
         spot=attempt.spot,
         begin=attempt.placed_at,
-        end=attempt.placed_at + seconds,
+        end=attempt.placed_at + seconds / attempt.nodes,
         seconds=seconds,
         cost_usd=cost,
         on_demand_usd=seconds * on_demand / 3600.0 + attempt.disk_usd,
@@ -126,7 +137,7 @@ def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, co
     disk = min(attempt.disk_usd, cost)
     causes: dict[str, float] = {"disk": disk} if disk else {}
     left_s = seconds
-    for cause, length in [*spans, ("idle", seconds)]:
+    for cause, length in [*((cause, length * attempt.nodes) for cause, length in spans), ("idle", seconds)]:
         took_s = min(left_s, max(0.0, length))
         left_s -= took_s
         if took_s and seconds:

@@ -13,6 +13,7 @@ from outlast.billing.ledger import Billed, LedgerLine, lines_of, machine_line
 from outlast.errors import Exists, StoreUnreachable, WorkspaceError
 from outlast.records.machines import MachineRecord
 from outlast.records.resources import ResourceRecord, all_resources
+from outlast.runs.deleted import DeletedRuns
 from outlast.runs.ended import EndedRuns
 from outlast.runs.state import RunState
 from outlast.store.codec import decoded
@@ -38,6 +39,7 @@ class LedgerStore:
         self.bucket = workspace.bucket
         self.each = each
         self.index = EndedRuns(workspace, each=workspace.each)
+        self.deleted = DeletedRuns(workspace)
         self._pages: dict[str, LedgerPage] = {}
         self._closed: dict[str, LedgerPage] = {}
         # Runs whose story cannot be read → the reason. Their cost is unknown.
@@ -79,6 +81,8 @@ class LedgerStore:
 
     def _ended(self, live: Sequence[str]) -> list[LedgerPage]:
         records, _ = self.index.newest(but=live)
+        known = {record.run for record in records} | set(live)
+        records += [record for record in self.deleted.records() if record.run not in known]
         self.damaged.update({run: problem.message for run, problem in self.index.unread.items()})
         return [self._closed.get(record.run) or self._close(record.run, record.state) for record in records]
 

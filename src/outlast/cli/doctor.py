@@ -18,8 +18,9 @@ from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace
 from outlast.clouds.cloud import HasSetupChecks
-from outlast.clouds.traits import DEFAULT_CLOUD, known_clouds, store_owner, traits_of
+from outlast.clouds.traits import DEFAULT_CLOUD, in_sight, known_clouds, store_owner, traits_of
 from outlast.errors import Exists, OutlastError, WorkspaceError
+from outlast.extras import PURPOSES, install_hint, missing_extras
 from outlast.spec.quantity import describe_s
 from outlast.store.traits import scheme_of
 from outlast.workspace import Workspace
@@ -51,13 +52,20 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 @command(section="start", progress="checking", interrupt=UNCHANGED, json="DoctorReport")
 @json_option
 @workspace_option
-def doctor(workspace_url: str, as_json: bool) -> int:
+@click.option(
+    "--cloud",
+    "cloud_names",
+    multiple=True,
+    type=click.Choice(known_clouds()),
+    help="Check this cloud (those of the workspace, and those with credentials here).",
+)
+def doctor(workspace_url: str, as_json: bool, cloud_names: tuple[str, ...]) -> int:
     """Check the set-up; report problems and fixes.
 
     Prints a row for each check, with its purpose and a fix. Exits with 0 if outlast is usable on this
     computer, with 1 if not. Warnings do not count.
     """
-    checks = list(_examine(workspace_url))
+    checks = list(_examine(workspace_url, cloud_names))
     usable = all(check.state != "error" for check in checks)
     if as_json:
         import json
@@ -80,27 +88,29 @@ def _print(checks: list[Check]) -> None:
             click.echo(f"{' ' * width}           fix: {check.fix}")
 
 
-def _examine(workspace_url: str) -> Iterator[Check]:
+def _examine(workspace_url: str, cloud_names: tuple[str, ...]) -> Iterator[Check]:
     yield _python()
     yield Check(check="outlast", state="ok", says=f"version {outlast.__version__}")
     yield from _cloud(DEFAULT_CLOUD)
     for tool in _TOOLS:
         yield _tool(tool)
+    yield _extras()
+    seen = set(cloud_names) or {name for name in known_clouds() if in_sight(name, os.environ)}
     try:
         workspace = find_workspace(workspace_url)
     except OutlastError as problem:
         yield _problem("workspace", problem)
+        yield from _clouds(seen)
         return
     row = _guarded("workspace", lambda: _workspace(workspace))
     yield row
     if row.state == "error":
+        yield from _clouds(seen)
         return  # the remaining checks need a workspace
     if not workspace.store.remote:
         yield _guarded("disk space", lambda: _disk_space(workspace.url))
-    used = {store_owner(scheme_of(workspace.url)), *workspace.clouds()}
-    for name in known_clouds():
-        if name in used and name != DEFAULT_CLOUD:
-            yield from _cloud(name)
+    owner = store_owner(scheme_of(workspace.url))
+    yield from _clouds(seen if cloud_names else {*seen, owner, *workspace.clouds()}, owner=owner, url=workspace.url)
     yield _guarded("clock", lambda: _clock(workspace))
     yield _guarded("supervisor", lambda: _supervisor(workspace))
     yield _guarded("machines", lambda: _machines(workspace))
@@ -124,6 +134,15 @@ def _problem(name: str, problem: OutlastError) -> Check:
 # This computer
 
 
+def _extras() -> Check:
+    """List the optional parts that are not installed. Their absence matters once a command needs one."""
+    missing = missing_extras()
+    if not missing:
+        return Check(check="extras", state="ok", says="all are installed")
+    says = "not installed: " + ", ".join(f"{name} ({PURPOSES[name]})" if name in PURPOSES else name for name in missing)
+    return Check(check="extras", state="ok", says=says, fix=f"{install_hint(f'outlast[{missing[0]}]')}, if you need it")
+
+
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _PYTHON_MIN:
@@ -132,12 +151,19 @@ def _python() -> Check:
     return Check(check="python", state="ok", says=version)
 
 
-def _cloud(name: str) -> Iterator[Check]:
+def _clouds(names: set[str], *, owner: str = "", url: str = "") -> Iterator[Check]:
+    """Check remote clouds; the one that owns the workspace's store also checks its bucket."""
+    for name in known_clouds():
+        if name in names and name != DEFAULT_CLOUD:
+            yield from _cloud(name, url.partition("://")[2].partition("/")[0] if name == owner else "")
+
+
+def _cloud(name: str, bucket: str = "") -> Iterator[Check]:
     """Run a cloud's own checks. A remote cloud that is not set up is a warning: other clouds work without it."""
     remote = traits_of(name).remote
     try:
         cloud = clouds()[name]
-        rows = list(cloud.setup_checks()) if isinstance(cloud, HasSetupChecks) else []
+        rows = list(cloud.setup_checks(bucket)) if isinstance(cloud, HasSetupChecks) else []
     except OutlastError as problem:
         failed = _problem(name if remote else f"{name} cloud", problem)
         yield msgspec.structs.replace(failed, state="warning") if remote else failed
@@ -215,7 +241,7 @@ def _disk_space(path: str) -> Check:
 def _clock(workspace: Workspace) -> Check:
     """Compare the store's clock with ours. outlast judges ages by the store's clock only; users compare both."""
     before = time.time()
-    stored = workspace.bucket.put("clock", b"").modified_at
+    stored = workspace.bucket.now("clock")
     after = time.time()
     off_s = 0.0 if before <= stored <= after else min(abs(stored - before), abs(stored - after))
     if off_s <= _CLOCK_S_MAX:
@@ -230,6 +256,7 @@ def _clock(workspace: Workspace) -> Check:
 
 
 def _supervisor(workspace: Workspace) -> Check:
+    from outlast.app.background import starting_supervisor
     from outlast.supervisor.loop import Supervisor
 
     holder = Supervisor(workspace, clouds(workspace)).lease.holder()
@@ -238,6 +265,8 @@ def _supervisor(workspace: Workspace) -> Check:
         return Check(check="supervisor", state="ok", says=f"{holder.who} supervises this workspace")
     if not waiting:
         return Check(check="supervisor", state="ok", says="no supervisor is running, and no run needs one")
+    if pid := starting_supervisor(workspace):
+        return Check(check="supervisor", state="ok", says=f"a supervisor is starting (process {pid} of this computer)")
     says = "no supervisor is running, and " + (
         "1 run needs one" if len(waiting) == 1 else f"{len(waiting)} runs need one"
     )
@@ -267,8 +296,10 @@ def _stories(workspace: Workspace) -> Check:
     from concurrent.futures import ThreadPoolExecutor
 
     from outlast.formatting.run_row import DAMAGED, unread
+    from outlast.runs.group import Groups
 
-    runs = workspace.runs()
+    groups = set(Groups(workspace).all())
+    runs = [run for run in workspace.runs() if run not in groups]
     with ThreadPoolExecutor(_THREADS) as pool:
         found = [problem for problem in pool.map(lambda run: _damage(workspace, run), runs) if problem is not None]
     damaged = [" ".join(problem.message.split()) for problem in found if unread(problem) == DAMAGED]

@@ -28,9 +28,10 @@ name = {name}
 
 # Text is run by bash; a list is run without a shell. {{iterations}} is replaced by that parameter.
 {command_comment}command = {command}
+# An option to resume is left out until a checkpoint exists: train.py {{resume:--resume {{newest:checkpoints/*}}}}
 
 # Run by bash before the command, in each attempt.
-#setup = "pip install -r requirements.txt"
+#setup = "make data"
 
 # The workspace, which stores everything: a folder, gs://BUCKET/PATH or s3://BUCKET/PATH. Default: ~/.outlast/workspace.
 #workspace = "~/.outlast/workspace"
@@ -72,6 +73,10 @@ name = {name}
 # Copied to the machine, except files that .gitignore and .outlastignore name. Or: git = "URL", ref = "v1.2".
 #path = "."
 #size_max = "100MB"
+
+#[environment]
+# The file that lists the Python packages: by default uv.lock, requirements.txt, environment.yml or pyproject.toml.
+#from = "requirements.txt"
 
 # Copied to the machine before the start: folder there = source (a local folder, gs://… or s3://…).
 #[data]
@@ -140,9 +145,22 @@ def init(folder: str, force: bool, source: str) -> int:
     click.echo(f"wrote {path}")
     if not source and not _script(folder):
         note("found no script to run: set `command` in the file first")
+    note(_packages(folder))
     there = "" if os.path.samefile(folder, ".") else f"cd {shlex.quote(folder)} && "
     note(f"next: review it, then start with `{there}{next_step}`")
     return 0
+
+
+def _packages(folder: str) -> str:
+    """Describe the file from which machines get their Python packages."""
+    from outlast.environments.detect import detect
+
+    found = detect(folder)
+    if not found.file:
+        return "found no uv.lock and no requirements.txt: machines of a cloud have Python without packages"
+    if found.kind == "conda":
+        return f"found {found.file}: it needs a machine image with micromamba or conda; default images have neither"
+    return f"found {found.file}: machines of a cloud get its packages, with Python {found.python}"
 
 
 def _refuse_if_there(folder: str, path: str) -> None:

@@ -19,6 +19,8 @@ from outlast.databases.check import CheckStep
 from outlast.drill.judge import Report
 from outlast.images.records import BuildResult, RecipeRecord
 from outlast.records.resources import ResourceRecord
+from outlast.retention.prune import PruneResult
+from outlast.retention.usage import WorkspaceUse
 from outlast.workspace import RunRequest
 
 
@@ -53,6 +55,9 @@ class RunRow(_Shape, frozen=True, kw_only=True):
     why: str
     warnings: list[str]
     limit: str
+    # Machines of a distributed run, and how many of them are alive; 0 for a run on one machine.
+    nodes: int
+    nodes_alive: int
     note: str
     # The `exclusive` resource that it holds.
     holds: str
@@ -159,8 +164,14 @@ class PriceRow(_Shape, frozen=True, kw_only=True):
     gpu: str
     gpus: int
     on_demand_usd_per_hour: float
-    # The origin of the price.
+    # The origin of the price, when it was true, and whether it was derived from other prices.
     source: str
+    price_at: float
+    price_guessed: bool
+    # The lifetime of a spot machine that the cloud predicts; 0: unknown.
+    advised_life_s: float
+    # The price of its public IPv4 address, which is billed in addition; 0 without one.
+    address_usd_per_hour: float
 
 
 class PriceList(_Shape, frozen=True, kw_only=True):
@@ -169,6 +180,22 @@ class PriceList(_Shape, frozen=True, kw_only=True):
     offers: list[PriceRow]
     # Cloud → why it could not be queried.
     problems: dict[str, str]
+
+
+class SettingRow(_Shape, frozen=True, kw_only=True):
+    """A setting, its value, and the file, variable or default that it comes from."""
+
+    name: str
+    value: Any
+    source: str
+
+
+class SettingList(_Shape, frozen=True, kw_only=True):
+    """The settings that apply, and the path of the user's file."""
+
+    user_file: str
+    exists: bool
+    settings: list[SettingRow]
 
 
 class LimitRow(_Shape, frozen=True, kw_only=True):
@@ -345,7 +372,9 @@ _OTHERS = {
     "CheckStep": CheckStep,
     "ClusterRow": ClusterRow,
     "ClusterStatus": ClusterStatus,
+    "PruneResult": PruneResult,
     "Report": Report,
+    "WorkspaceUse": WorkspaceUse,
     "Variables": dict[str, str],
 }
 

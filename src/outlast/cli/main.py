@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "demo": ("demo", "demo", "start", "train a small network, preempt it twice, and watch it recover"),
     "init": ("init", "init", "start", "write a commented `outlast.toml`"),
     "doctor": ("doctor", "doctor", "start", "check the set-up; report problems and fixes"),
+    "verify": ("verify", "verify", "start", "prove outlast on your own cloud account, for cents"),
     "ui": ("ui", "ui", "start", "open the dashboard in a browser: runs, machines, costs"),
     "run": ("run.submit", "run", "runs", "run a command on a preemptible machine and follow it to its end"),
     "submit": ("run.submit", "submit", "runs", "submit a run and detach; a background supervisor takes over"),
@@ -20,8 +21,18 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "show": ("run.show", "show", "runs", "show the story of a run, with a timeline"),
     "logs": ("run.logs", "logs", "runs", "print the output of a run, attempt by attempt"),
     "plot": ("run.plot", "plot", "runs", "draw the metrics of a run over all attempts"),
+    "metrics": (
+        "run.metrics",
+        "metrics",
+        "runs",
+        "export the metrics of a run as one curve, without lost work",
+    ),
     "pull": ("run.pull", "pull", "runs", "copy the outputs of a run to this computer"),
-    "cancel": ("run.control", "cancel", "runs", "end a run and delete its machine"),
+    "wait": ("run.ending", "wait", "runs", "wait until runs are over, and exit with their exit code"),
+    "cancel": ("run.ending", "cancel", "runs", "end runs and delete their machines"),
+    "delete": ("run.delete", "delete", "runs", "delete ended runs with their checkpoints, logs and outputs"),
+    "prune": ("run.delete", "prune", "runs", "delete old runs, and code and packages that no run uses"),
+    "notify": ("run.notify", "notify", "runs", "list the targets of `[notify]`, or send a test message to each"),
     "handover": ("run.control", "handover", "runs", "give a run to another user, with its costs and limits"),
     "preempt": ("run.control", "preempt", "runs", "preempt the machine of a run, as a cloud would"),
     "drill": ("run.drill", "drill", "runs", "preempt your own training on purpose and report what survives"),
@@ -30,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "compare": ("run.compare", "compare", "runs", "compare runs: parameters, metrics, cost, code, curves"),
     "burst": ("run.burst", "burst", "runs", "run a command on one large machine, then fetch the results and delete it"),
     "sweep": ("sweep.group", "sweep", "runs", "search hyperparameters: many trials on preemptible machines"),
+    "data": ("data", "data", "runs", "copy data to a bucket, for `[data]` and `--data`"),
     "machine": ("machine.group", "machine", "machines", "create machines, log in, keep them alive, delete them"),
     "image": ("image.group", "image", "machines", "build the images that machines boot from"),
     "volume": ("volume.group", "volume", "machines", "create file systems that many machines mount at once"),
@@ -39,12 +51,14 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "attach": ("connect", "attach", "machines", "open the terminal of a run or a machine"),
     "tunnel": ("connect", "tunnel", "machines", "forward a port of a run or a machine to this computer"),
     "cost": ("cost.cost", "cost", "costs", "report spending: on what, and how much of it was wasted"),
+    "du": ("cost.du", "du", "costs", "show what takes how much of the workspace, and its cost per month"),
     "prices": ("cost.prices", "prices", "costs", "list machine prices of all clouds, cheapest first"),
     "limits": ("cost.limits", "limits", "costs", "show or set spending limits of users and the workspace"),
     "supervise": ("supervisor.supervise", "supervise", "admin", "keep the runs of a workspace alive"),
     "plan": ("supervisor.plan", "plan_command", "admin", "print the steps that the supervisor would take now"),
     "reap": ("supervisor.reap", "reap", "admin", "delete every machine that no live run owns"),
     "setup": ("setup", "setup", "admin", "prepare a cloud account for outlast"),
+    "config": ("config", "config", "admin", "show the settings that apply here, and where each comes from"),
     "local": ("local.group", "local", "admin", "inspect and control the local cloud: zones, capacity, machines"),
     "completion": ("completion", "completion", "admin", "print the completion script for bash, zsh or fish"),
 }
@@ -64,7 +78,7 @@ _SIGNAL_GAP_S = 0.3
 _PLAIN = {"--all", "-a", "--json"}
 
 _OPTIONS = """\
-Every command takes --workspace (default: OUTLAST_WORKSPACE, `workspace` in outlast.toml, ~/.outlast/workspace)
+Every command takes --workspace (default: OUTLAST_WORKSPACE, outlast.toml, config.toml, ~/.outlast/workspace)
 and --help. RUN is a name, an unambiguous prefix of one, or `last`.
 """
 
@@ -80,7 +94,7 @@ def root_help() -> str:
         lines.append("")
     lines += [_OPTIONS, "Exit codes:"]
     lines += [f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items()]
-    lines.append("  `outlast run` exits with the exit code of its command.")
+    lines.append("  `outlast run`, `wait` and `logs -f` exit with the exit code of the command.")
     return "\n".join(lines)
 
 
@@ -135,7 +149,7 @@ def _answer() -> None:
 
     _open_streams()
     guard()
-    argv = sys.argv[1:]
+    argv = _without_color(sys.argv[1:])
     # A shell that requests completions passes no arguments: the request is in the environment.
     completing = "_OUTLAST_COMPLETE" in os.environ
     if argv in (["--help"], ["-h"], ["help"]) or (not argv and not completing):
@@ -171,6 +185,14 @@ def _list_runs(argv: list[str]) -> int:
         end()
         print("\nstopped reading; runs and machines are not affected", file=sys.stderr)
         return 130
+
+
+def _without_color(argv: list[str]) -> list[str]:
+    """Take `--no-color` out of the arguments before `--`: it holds for every command."""
+    own = argv.index("--") if "--" in argv else len(argv)
+    if "--no-color" in argv[:own]:
+        os.environ["NO_COLOR"] = "1"
+    return [word for word in argv[:own] if word != "--no-color"] + argv[own:]
 
 
 def _open_streams() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import click
 
 from outlast.cli.shared.command import RESUMABLE, command, command_group
 from outlast.cli.shared.terminal import find_workspace, note
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import SetupStep
 
 
 @command(progress="querying the cloud", interrupt=RESUMABLE)
@@ -13,53 +20,72 @@ from outlast.cli.shared.terminal import find_workspace, note
 @click.option("--bucket", default="", metavar="NAME", help="Bucket for workspaces (PROJECT-outlast).")
 @click.option("--location", default="us-central1", metavar="PLACE", help="Region of the bucket (us-central1).")
 @click.option("--only", default="", metavar="WHERE", help="Let machines delete only machines of this workspace.")
+@click.option("--network", is_flag=True, help="Also create a private network with Cloud NAT, in the bucket's region.")
 @click.option("--apply", is_flag=True, help="Create everything that is missing; may be repeated.")
-def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int:
+def gcp(project: str, bucket: str, location: str, only: str, network: bool, apply: bool) -> int:
     """Prepare a Google Cloud project: APIs, bucket, service account for machines, least roles.
 
     Without --apply it prints equivalent gcloud commands and changes nothing.
     """
     from outlast.clouds.gcp.client import GcpClient
     from outlast.clouds.gcp.setup import GcpSetup
+    from outlast.clouds.gcp.setup_network import network_steps, settings_text
 
     ending = f"-{find_workspace(only).id[:6]}" if only else ""
     plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending, report=note)
-    for step in plan.steps():
-        if apply:
-            step.apply()
-            note(f"ensured {step.what}")
-        else:
-            click.echo("\n".join([f"# {step.what}", *step.commands]))
-    if apply:
-        click.echo(f"gs://{plan.bucket}")
-        note(f"ready: outlast run --cloud gcp --workspace gs://{plan.bucket}/ws -- COMMAND")
-    else:
-        note("nothing was changed; --apply creates all of it")
-    return 0
+    steps = [*plan.steps(), *(network_steps(plan.client, location) if network else ())]
+    code = _carry_out(steps, f"gs://{plan.bucket}", cloud=str(gcp.name), apply=apply)
+    return _print_network(settings_text(), code) if network else code
 
 
 @command(progress="querying the cloud", interrupt=RESUMABLE)
 @click.option("--region", default="", metavar="NAME", help="Region (AWS_REGION).")
 @click.option("--bucket", default="", metavar="NAME", help="Bucket for workspaces (outlast-ACCOUNT-REGION).")
+@click.option("--network", is_flag=True, help="Also create a VPC with a subnet in each zone and a gateway to S3.")
 @click.option("--apply", is_flag=True, help="Create everything that is missing; may be repeated.")
-def aws(region: str, bucket: str, apply: bool) -> int:
+def aws(region: str, bucket: str, network: bool, apply: bool) -> int:
     """Prepare an AWS account: bucket, roles with least privilege, security group.
 
     Without --apply it prints equivalent aws commands and changes nothing.
     """
     from outlast.clouds.aws.client import AwsClient
     from outlast.clouds.aws.setup import AwsSetup
+    from outlast.clouds.aws.setup_network import AwsNetworkSetup
 
     plan = AwsSetup(AwsClient(region), bucket=bucket)
-    for step in plan.steps():
+    private = AwsNetworkSetup(plan.client)
+    steps = [*plan.steps(), *(private.steps() if network else ())]
+    code = _carry_out(steps, f"s3://{plan.bucket}", cloud=str(aws.name), apply=apply)
+    return _print_network(private.settings_text(), code) if network and apply else code
+
+
+def _verify_dry(url: str, cloud: str) -> None:
+    """Run the steps of `outlast verify` that cost nothing; a failed one does not undo the set-up."""
+    from outlast.cli.verify import run_dry
+
+    note("verifying the set-up; nothing is launched")
+    if run_dry(cloud, url, done=lambda one: note(f"  {one.state:<8}{one.step}: {one.text}")):
+        note(f"`outlast verify --cloud {cloud}` also proves it with machines, for cents")
+
+
+def _print_network(settings: str, code: int) -> int:
+    from outlast.app.user_config import config_path
+
+    note(f"to use the network, add to {config_path(os.environ)}:\n{settings}")
+    return code
+
+
+def _carry_out(steps: Iterable[SetupStep], url: str, *, cloud: str, apply: bool) -> int:
+    for step in steps:
         if apply:
             step.apply()
             note(f"ensured {step.what}")
         else:
             click.echo("\n".join([f"# {step.what}", *step.commands]))
     if apply:
-        click.echo(f"s3://{plan.bucket}")
-        note(f"ready: outlast run --cloud aws --workspace s3://{plan.bucket}/ws -- COMMAND")
+        click.echo(url)
+        _verify_dry(url, cloud)
+        note(f"ready: outlast run --cloud {cloud} --workspace {url}/ws -- COMMAND")
     else:
         note("nothing was changed; --apply creates all of it")
     return 0

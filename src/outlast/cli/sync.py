@@ -84,22 +84,22 @@ def parse_arguments(argv: tuple[str, ...]) -> tuple[str, str, str]:
     name, colon, folder = there.partition(":")
     if not colon or not name:
         raise UsageError(
-            f"`{there}` is not MACHINE:DEST or RUN:DEST",
-            hint="write MACHINE:DEST or RUN:DEST, e.g. `outlast sync trainer:project`",
+            f"invalid destination `{there}`: expected MACHINE:DEST or RUN:DEST",
+            hint="for example `outlast sync trainer:project`",
         )
     return source, name, folder
 
 
-def _report_stop(standing: SyncStatus, *, pull: bool) -> None:
-    if not standing.machine:
+def _report_stop(status: SyncStatus, *, pull: bool) -> None:
+    if not status.machine:
         note("interrupted before the machine was reached; nothing was copied")
         return
-    files = "1 file" if standing.files == 1 else f"{standing.files:,} files"
-    there = "here" if pull else f"in {standing.machine}:{standing.folder}"
-    if standing.complete:
+    files = "1 file" if status.files == 1 else f"{status.files:,} files"
+    there = "here" if pull else f"in {status.machine}:{status.folder}"
+    if status.complete:
         note(f"stopped; all files are {there}: {files}")
-    elif standing.unsent:
-        note(f"stopped; {standing.unsent:,} changes are not {there} yet; repeat the command to continue")
+    elif status.unsent:
+        note(f"stopped; {status.unsent:,} changes are not {there} yet; repeat the command to continue")
     else:
         note(f"stopped halfway; files {there} are complete; repeat the command to continue")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -29,6 +30,7 @@ _DEFAULT_PORT = 8640
 )
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on (127.0.0.1).")
 @click.option("--password-file", default="", metavar="FILE", help="Require the password in this file.")
+@click.option("--keep-logins", is_flag=True, help="With a password: browsers stay logged in when the server restarts.")
 @click.option("--with-token", is_flag=True, help="With --host: accept the printed link instead of a password.")
 @click.option(
     "--name", "names", multiple=True, metavar="NAME", help="Another host name of the server, such as a proxy's."
@@ -39,6 +41,7 @@ def ui(
     port: int,
     host: str,
     password_file: str,
+    keep_logins: bool,
     with_token: bool,
     names: tuple[str, ...],
     no_open: bool,
@@ -51,7 +54,13 @@ def ui(
     from outlast.ui.server import ServeOptions, serve
 
     workspace = find_workspace(workspace_url)
-    request = ServeOptions(host=host, port=port, password=_password(password_file), with_token=with_token, names=names)
+    password = _password(password_file)
+    if keep_logins and not password:
+        raise UsageError(
+            "--keep-logins requires a password", hint="add --password-file FILE; a link is valid for one start"
+        )
+    session = _kept_session(password) if keep_logins else ""
+    request = ServeOptions(host=host, port=port, password=password, with_token=with_token, names=names, session=session)
 
     def report(link: str, address: str) -> None:
         click.echo(link)
@@ -102,6 +111,29 @@ def _password(path: str) -> str:
     if not text:
         raise UsageError(f"--password-file: {path} is empty", hint="name a file with a password in it")
     return _long_enough(text, f"--password-file: the password in {path}")
+
+
+def _kept_session(password: str) -> str:
+    """Return a session secret that stays the same while the password does."""
+    import hashlib
+    import hmac
+    import secrets
+
+    path = os.path.join(private.folder(), "dashboard-key")
+    try:
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with open(handle, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(32))
+        with open(path, encoding="ascii") as file:
+            key = file.read().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(
+            f"--keep-logins: `{path}` {unreadable(problem)}", hint="delete the file and retry"
+        ) from problem
+    if len(key) < 64:
+        raise UsageError(f"--keep-logins: `{path}` is incomplete", hint="delete the file and retry")
+    return hmac.new(key.encode(), password.encode(), hashlib.sha256).hexdigest()
 
 
 def _long_enough(password: str, named: str) -> str:

@@ -7,11 +7,13 @@ translates its vendor's error codes in its `errors.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from outlast.clouds.traits import CloudTraits
+from outlast.errors import CloudUnreachable
+from outlast.spec.network import NetworkSpec
 from outlast.spec.requirements import Range as Range
 from outlast.spec.requirements import Requirements as Requirements
 
@@ -23,6 +25,8 @@ Status = Literal["pending", "running", "stopping", "stopped", "broken"]
 LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
+# The rank of a machine of a distributed run.
+LABEL_NODE = "outlast-node"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
 LABEL_MACHINE = "outlast-record"
 # In addition, on a machine of a cluster: the cluster's id.
@@ -43,11 +47,37 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str = ""
     gpus: int = 0
     on_demand_usd_per_hour: float = 0.0
+    # Where the price comes from, and when it was true. A guessed price was derived from others.
+    price_source: str = ""
+    price_at: float = 0.0
+    price_guessed: bool = False
+    # The lifetime of a spot machine that the cloud predicts; 0: unknown.
+    advised_life_s: float = 0.0
+    # The price of its public IPv4 address, which is billed in addition; 0 without one.
+    address_usd_per_hour: float = 0.0
 
     @property
     def key(self) -> str:
         """The key of this offer's cooldown."""
         return f"{self.cloud}/{self.zone}/{self.type}/{'spot' if self.spot else 'on-demand'}"
+
+    def key_for(self, nodes: int) -> str:
+        """Return the key of the cooldown for so many machines at once: a zone may have room for fewer."""
+        return sized_key(self.key, nodes)
+
+
+def sized_key(key: str, nodes: int) -> str:
+    """Return the key of a cooldown for so many machines at once."""
+    return f"{key}*{nodes}" if nodes > 1 and key else key
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """A price with its source, and the time at which it was true."""
+
+    usd_per_hour: float
+    source: str
+    at: float
+    guessed: bool = False
 
 
 class HostAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +91,8 @@ class HostAccess(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...] = ()
     # Databases of the cloud, by the cloud's names, to start for the machine and to reach on its loopback.
     databases: tuple[str, ...] = ()
+    # Its program may have the address of any other database of the cloud.
+    all_databases: bool = False
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +110,10 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     life_max_s: float = 0.0
     # Permissions in the cloud: a `machine` may delete itself only, a `supervisor` also creates and deletes others.
     rights: Literal["machine", "supervisor"] = "machine"
+    # The machine and others of outlast connect to each other: a group of runs, or a cluster.
+    peers: bool = False
+    # None: the network settings of this process (OUTLAST_NETWORKS), else the cloud's default network.
+    network: NetworkSpec | None = None
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +190,15 @@ class SshAccess(msgspec.Struct, frozen=True, kw_only=True):
     host_keys: tuple[str, ...] = ()
 
 
+class ZonesUnreachable(CloudUnreachable):
+    """Some zones did not answer a listing. `machines` are those of the other zones."""
+
+    def __init__(self, message: str, *, zones: Sequence[str], machines: Sequence[Machine]) -> None:
+        super().__init__(message, hint="it is retried later")
+        self.zones = tuple(zones)
+        self.machines = tuple(machines)
+
+
 class Cloud(Protocol):
     """A provider of machines. All calls may be repeated, and may run in several threads at once."""
 
@@ -174,7 +219,7 @@ class Cloud(Protocol):
         """
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        """Return every machine with these labels, in every status."""
+        """Return every machine with these labels, in every status. Raises ZonesUnreachable if some zones are silent."""
 
     def machine(self, name: str) -> Machine:
         """Return the current description of a machine. Raises NotFound."""
@@ -210,6 +255,20 @@ class Cloud(Protocol):
         """Delete the values. Does nothing if there are none."""
 
 
+@runtime_checkable
+class LaunchesTogether(Protocol):
+    """A cloud that launches the machines of a distributed run; `traits.distributed` is set."""
+
+    def launch_all(
+        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+    ) -> Sequence[Machine]:
+        """Create these machines in the zone of the offer, by name: all or none. May be repeated.
+
+        A machine that exists is not created again. If the cloud grants fewer than all, those that this call created are
+        deleted before it raises NoCapacity or OverQuota. Raises like `launch`.
+        """
+
+
 # Features that machines of the local cloud may lack: a route to the internet, a network of their own, containers.
 Feature = Literal["internet", "network", "containers"]
 
@@ -242,16 +301,44 @@ class SetupStep(msgspec.Struct, frozen=True, kw_only=True):
 class HasSetupChecks(Protocol):
     """A cloud that `outlast doctor` can check."""
 
-    def setup_checks(self) -> Iterable[SetupCheck]:
-        """Check credentials, rights, quotas and prices. Raises OutlastError."""
+    def setup_checks(self, bucket: str = "") -> Iterable[SetupCheck]:
+        """Check credentials, rights, quotas, prices, and a bucket in the cloud's own store. Raises OutlastError."""
+
+
+VerifyArea = Literal["rights", "network", "bucket", "quota"]
+
+
+class ApiExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a cloud's API and its answer, for `outlast verify`."""
+
+    service: str
+    what: str
+    status: int
+    request_id: str
+    answer: Any
 
 
 @runtime_checkable
-class HasPriceSources(Protocol):
-    """A cloud that knows where its prices come from."""
+class HasVerification(Protocol):
+    """A cloud whose account `outlast verify` can prove."""
 
-    def price_source(self, offer: Offer) -> str:
-        """Return the source of a price and its age, for people."""
+    # The id of the last request, for the cloud's support.
+    last_request: str
+
+    def identity(self) -> str:
+        """Return the account and the credentials in use, for people. Raises Denied."""
+
+    def verify_findings(self, area: VerifyArea, *, bucket: str, gpu: str = "") -> Iterable[tuple[str, str]]:
+        """Return the problems of an area, each with its fix; the quotas are those of a GPU if one is named."""
+
+    def default_bucket(self) -> str:
+        """Return the URL of the bucket that `outlast setup` creates."""
+
+    def account_names(self) -> Sequence[str]:
+        """Return names that must not appear in a report to others."""
+
+    def watch(self, sink: Callable[[ApiExchange], None] | None) -> None:
+        """Call `sink` with each answer of the API from now on; None ends it."""
 
 
 class InteractiveCloud(Cloud, Protocol):

@@ -1,4 +1,4 @@
-"""The image methods of `InteractiveCloud`, for clouds whose images have an API of their own."""
+"""The image methods of `InteractiveCloud`, for clouds with a separate API for images."""
 
 from __future__ import annotations
 

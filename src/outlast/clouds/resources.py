@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Engine = Literal["mysql", "postgres"]
+from outlast.sql.session import Engine as Engine
+
 # `stopped`: it exists and starts when it is used; `broken`: it exists and cannot be used.
 ResourceState = Literal["creating", "ready", "stopped", "deleting", "broken"]
 

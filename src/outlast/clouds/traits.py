@@ -5,6 +5,7 @@ A leaf module: pure data, no SDK, importable from everywhere. Behaviour is in th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,12 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     remote: bool = True
     # Machines see files and software of this computer as `Boot.host` lists them, and need no installation of outlast.
     shares_host_files: bool = False
+    # Machines cost nothing: their prices only make reports realistic.
+    free: bool = False
     # A listing right after a call shows its effect, so one empty listing proves that nothing is left.
     consistent_listings: bool = False
+    # Launches several machines at once, all or none (`cloud.LaunchesTogether`): a run may have several nodes.
+    distributed: bool = False
     # `offers` resolves the image, including public images that `images` does not list.
     offers_check_image: bool = False
 
@@ -69,6 +74,8 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     store_scheme: str = ""
     # List price of traffic to the internet; 0: unknown or free.
     egress_usd_per_gb: float = 0.0
+    # List price of a GB for a month in the cheapest regions of its object store; 0: unknown or free.
+    storage_usd_per_gb: float = 0.0
     # The smallest machine type that runs all day, for a supervisor; empty: no machine of it can supervise.
     supervisor_type: str = ""
     # A regular expression for names of zones and regions that no other cloud uses; empty: there is none.
@@ -79,6 +86,9 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     # Environment variables that configure it; none of them is a secret. A cloud supervisor inherits them.
     settings: tuple[str, ...] = ()
+    # Signs that this computer can use it: environment variables, and files with credentials.
+    signs: tuple[str, ...] = ()
+    sign_files: tuple[str, ...] = ()
     # The command that prepares an account and creates a bucket; empty: there is none.
     setup_command: str = ""
 
@@ -92,7 +102,9 @@ BUILT_IN: Mapping[str, CloudTraits] = {
     "local": CloudTraits(
         remote=False,
         shares_host_files=True,
+        free=True,
         consistent_listings=True,
+        distributed=True,
         disk_gb=10.0,
         gpu_disk_gb=10.0,
         cpus=0,
@@ -117,21 +129,27 @@ BUILT_IN: Mapping[str, CloudTraits] = {
     "gcp": CloudTraits(
         store_scheme="gs",
         egress_usd_per_gb=0.12,
+        storage_usd_per_gb=0.020,
         supervisor_type="e2-micro",
         extra="gcp",
         modules=("google.auth", "urllib3"),
-        settings=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "OUTLAST_GCP_SERVICE_ACCOUNT"),
+        settings=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "OUTLAST_GCP_SERVICE_ACCOUNT", "OUTLAST_NETWORKS"),
+        signs=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "GOOGLE_APPLICATION_CREDENTIALS"),
+        sign_files=("~/.config/gcloud/application_default_credentials.json",),
         setup_command="outlast setup gcp",
     ),
     "aws": CloudTraits(
         offers_check_image=True,
         store_scheme="s3",
         egress_usd_per_gb=0.09,
+        storage_usd_per_gb=0.023,
         supervisor_type="t3.micro",
         zone_pattern=r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?",
         extra="aws",
         modules=("boto3",),
-        settings=("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE"),
+        settings=("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE", "OUTLAST_NETWORKS"),
+        signs=("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+        sign_files=("~/.aws/credentials", "~/.aws/config"),
         setup_command="outlast setup aws",
     ),
 }
@@ -151,6 +169,13 @@ def traits_of(name: str) -> CloudTraits:
     """Return the traits of a cloud; the defaults for a cloud that is not installed here. Raises CloudError."""
     found = BUILT_IN.get(name)
     return found if found is not None else _plugin_traits(name)
+
+
+def in_sight(name: str, environment: Mapping[str, str]) -> bool:
+    """Return whether this computer seems to have credentials or a project of a cloud. Sends no request."""
+    traits = traits_of(name)
+    files = map(os.path.expanduser, traits.sign_files)
+    return any(environment.get(variable) for variable in traits.signs) or any(map(os.path.exists, files))
 
 
 def store_owner(scheme: str) -> str:

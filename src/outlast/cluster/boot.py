@@ -16,7 +16,7 @@ from outlast.records.resources import ResourceRecords
 from outlast.runs.data import local_path
 from outlast.spec.cluster import HEAD, ClusterSpec
 from outlast.store import access
-from outlast.supervisor.boot import settings
+from outlast.supervisor.boot import environments, settings
 from outlast.workspace import Workspace
 
 # A node whose program has ended only costs money. The program deletes the machine; if that failed, switch it off.
@@ -46,8 +46,12 @@ def boot(
     broker: str = "",
     volumes: Sequence[Mount] = (),
     images: Sequence[str] = (),
+    environment: str = "",
 ) -> Boot:
-    """Return the boot settings of a head or a worker. They contain no secrets. `images` are its container images."""
+    """Return the boot settings of a head or a worker. They contain no secrets.
+
+    `images` are its container images, `environment` is the path of its packages on this computer.
+    """
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-cluster": name,
@@ -72,6 +76,8 @@ def boot(
         metadata["outlast-storage-host"] = host
     if broker:
         metadata["outlast-broker"] = broker
+    if environment:
+        metadata["outlast-environment"] = environment
     mounted = [mount.source for mount in volumes if mount.kind == "folder"]
     writable = (local_path(workspace.url), os.path.dirname(broker) if broker else "", *mounted)
     return Boot(
@@ -80,6 +86,7 @@ def boot(
         host=HostAccess(
             writable=tuple(dict.fromkeys(path for path in writable if path)),
             readable=tuple(dict.fromkeys(image.removeprefix(OCI) for image in images if image.startswith(OCI))),
+            software=environments(f"{environment}/bin") if environment else (),
             ports=(port,) if (port := access.loopback_port(host)) else (),
         ),
         life_max_s=life_s,

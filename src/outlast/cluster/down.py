@@ -34,7 +34,15 @@ def find(clusters: Clusters, name: str, file: str) -> Cluster:
     if not name and not file and len(everything) == 1:
         return everything[0]
     known = ", ".join(cluster.name for cluster in everything)
-    what = f"no cluster `{name}`" if name else "no cluster of that file" if file else "no or several clusters"
+    what = (
+        f"no cluster `{name}`"
+        if name
+        else "no cluster of that file"
+        if file
+        else f"{len(everything)} clusters"
+        if everything
+        else "no clusters"
+    )
     raise NoSuchRun(f"{what} in {clusters.workspace.url}", hint=f"clusters: {known or 'none'}")
 
 

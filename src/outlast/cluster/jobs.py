@@ -16,7 +16,8 @@ from outlast.cluster.record import Cluster, ClusterJob, Clusters
 from outlast.cluster.status import SEPARATE_CONNECTION, SSH_LOST, call_head, connection_lost, head_link, head_rpc_argv
 from outlast.code.bundle import pack, store
 from outlast.code.record import CodeRecord
-from outlast.errors import CloudError, NoSuchRun, UsageError
+from outlast.errors import BeingCollected, CloudError, NoSuchRun, UsageError
+from outlast.store.shared import check_references
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 _POINTS_MAX = 1000
@@ -26,7 +27,7 @@ def upload(clusters: Clusters, folder: str, report: Callable[[str], None]) -> Co
     """Store the working directory, without ignored files and secrets. Raises SpecError."""
     bundle = pack(folder)
     for skipped in bundle.left_out:
-        report(f"skipped out of the bundle: {skipped.path} ({skipped.why})")
+        report(f"left out of the bundle: {skipped.path} ({skipped.why})")
     return store(clusters.bucket, bundle)
 
 
@@ -60,6 +61,12 @@ def submit(
         matrix=matrix,
     )
     clusters.add(cluster.name, "jobs", job_id, job)
+    if code is not None:
+        try:
+            check_references(clusters.bucket, code.shared_keys)
+        except BeingCollected:
+            clusters.drop(cluster.name, "jobs", job_id)
+            raise
     call_head(link, "submit", job_id)
     return job_id
 

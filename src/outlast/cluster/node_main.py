@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from contextlib import suppress
 from outlast.agent import mounts
 from outlast.agent.boot import store_access_of, this_machine
 from outlast.agent.container import outermost
+from outlast.agent.environment import machine_installer, store_environment
 from outlast.agent.instance import Instance, attribute_with_retries
 from outlast.cluster import setup
 from outlast.cluster.container import NodeContainer
@@ -65,6 +67,7 @@ class NodeMain:
         variables = self._variables()
         first, *phases = self.cluster.spec.phases.of(self.paths.role)
         setup.run_phases([first], self.paths, variables, report_state=self.report_state)
+        self._install_environment(variables)
         self._enter_container([os.path.join(self.paths.code, mount.path) for mount in volumes])
         spec = self.cluster.kind(self.paths.kind).container
         own = {**self.cluster.spec.env, **(spec.env if spec else {})}
@@ -90,6 +93,24 @@ class NodeMain:
         own = environment(self.cluster, self.paths.machine, kind.name, self.paths.token)
         # Ray's Python may differ from ours; this folder has the modules of ours that it imports.
         return {**os.environ, **own, "PYTHONPATH": self.paths.write_library()}
+
+    def _install_environment(self, variables: dict[str, str]) -> None:
+        """Install the packages of Ray and all jobs, and put them first on the PATH. Raises OutlastError."""
+        record = self.cluster.environment
+        if record is None:
+            return
+        path = self.instance.attribute("outlast-environment")  # built on the computer that this machine shares
+        if not path:
+            self.report_state("installing the environment", record.describe())
+            uv_url = self.instance.attribute("outlast-uv")
+            installer = machine_installer(
+                self.clusters.bucket, record, home=self.paths.home, uv_url=uv_url, report=report, progress=report
+            )
+            path = installer.install()
+            threading.Thread(target=store_environment, args=(installer, report), daemon=True).start()
+        self.paths.environment = path
+        variables["PATH"] = os.pathsep.join([os.path.join(path, "bin"), variables["PATH"]])
+        variables["VIRTUAL_ENV"] = path
 
     def _enter_container(self, volumes: list[str]) -> None:
         """Start the container, if the cluster file names one. From then on, Ray's commands run in it."""

@@ -23,7 +23,7 @@ _KEPT_PREFIXES = (
     *("RAY_", "PATH", "PYTHONPATH", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "GCE_METADATA", "GOOGLE_"),
     *("AWS_", "AUTOSCALER_"),
 )
-_HINT = 'build an image with Ray: `pip = ["ray[default]>=2.60"]` in `[image]`'
+_HINT = "list `ray[default]>=2.60` in requirements.txt or uv.lock, or build an image with Ray"
 _HINT_INSIDE = "use an image with Ray, such as rayproject/ray:2.60.0"
 # Prints Ray's path, interpreter and version. `ray --version` is the fallback: it loads all of Ray, 2 s of CPU time.
 _FIND_RAY = r"""
@@ -46,6 +46,8 @@ class NodePaths(msgspec.Struct, kw_only=True):
     address: str
     home: str
     broker: str = ""
+    # The folder of the packages that outlast installed; empty: those of the image.
+    environment: str = ""
     ray: str = ""
     # The Python in which Ray is installed; it may differ from ours.
     python: str = ""
@@ -97,8 +99,9 @@ class NodePaths(msgspec.Struct, kw_only=True):
 
     def find_ray(self) -> None:
         """Find Ray's program and its Python. Raises OutlastError if Ray is missing or too old."""
-        # Prefer a Ray that is installed next to outlast.
-        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+        # Prefer the Ray of the cluster's environment, then one that is installed next to outlast.
+        own = [os.path.join(self.environment, "bin")] if self.environment else []
+        path = os.pathsep.join([*own, os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         answer = subprocess.run(
             [*(self.enter("/") if self.inner else ()), "/bin/sh", "-c", _FIND_RAY],
             env={**os.environ, "PATH": path},

@@ -16,11 +16,13 @@ from typing import TypeVar
 import msgspec
 
 from outlast.clouds.cloud import LABEL_CLUSTER, Boot
+from outlast.code.environment import EnvironmentRecord
 from outlast.code.record import CodeRecord
 from outlast.errors import Exists
 from outlast.records.machines import MachineRecords, cluster_purpose
 from outlast.records.record import Record, Records
 from outlast.spec.cluster import ClusterSpec, NodeKind
+from outlast.store.blobs import blob_key
 from outlast.store.codec import read_all, read_object
 from outlast.workspace import Workspace
 
@@ -54,6 +56,8 @@ class Cluster(Record, frozen=True, kw_only=True):
     head: str = ""
     secrets: str = ""
     code: CodeRecord | None = None
+    # The packages of Ray and all jobs; None: those of the image.
+    environment: EnvironmentRecord | None = None
     mounts: dict[str, ClusterMount] = msgspec.field(default_factory=dict)
     worker_boot: Boot = Boot()
     # Kind of node → the resources that Ray assumes for it.
@@ -65,6 +69,16 @@ class Cluster(Record, frozen=True, kw_only=True):
     @property
     def purpose(self) -> str:
         return cluster_purpose(self.name)
+
+    @property
+    def shared_keys(self) -> tuple[str, ...]:
+        """The keys of all shared objects that it refers to."""
+        codes = [code for code in (self.code, *(mount.code for mount in self.mounts.values())) if code is not None]
+        keys = {key for code in codes for key in code.shared_keys}
+        keys |= {blob_key(mount.blob) for mount in self.mounts.values() if mount.blob}
+        if self.environment is not None and self.environment.packages:
+            keys.add(self.environment.lock_key)
+        return tuple(sorted(keys))
 
 
 class HeadAddress(msgspec.Struct, frozen=True, kw_only=True):

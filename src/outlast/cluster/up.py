@@ -25,7 +25,10 @@ from outlast.cluster.down import delete_machine, take_down
 from outlast.cluster.raystart import node_resources
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, ClusterMount, Clusters, NodeState
 from outlast.code.bundle import git_record, pack, store
+from outlast.code.environment import EnvironmentRecord
 from outlast.code.record import CodeRecord
+from outlast.environments.host import host_environment
+from outlast.environments.project import project_environment
 from outlast.errors import CloudError, Exists, NotFound, OutlastError, SpecError, UsageError
 from outlast.machines import sshfiles
 from outlast.machines.create import MachineRequest, Report, create_machine
@@ -34,6 +37,7 @@ from outlast.runs.data import local_path
 from outlast.spec.cluster import ClusterSpec, NodeKind
 from outlast.store.access import needs_key
 from outlast.store.blobs import put_blob
+from outlast.store.shared import check_references
 from outlast.volumes.mounts import check_volumes, zones_for
 from outlast.workspace import Workspace
 
@@ -193,12 +197,33 @@ class Up:
             there: self._mount(_source_path(self.options, here), values) for there, here in cluster.spec.files.items()
         }
         self.cloud.put_secrets(cluster.secrets, values, supervisors=True)
+        cluster = msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), environment=self._environment())
         workers = self._boot(cluster, "worker", cluster.spec.workers)
-        return self.clusters.write(
-            msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), worker_boot=workers)
+        cluster = self.clusters.write(msgspec.structs.replace(cluster, worker_boot=workers))
+        check_references(self.clusters.bucket, cluster.shared_keys)
+        return cluster
+
+    def _environment(self) -> EnvironmentRecord | None:
+        """Resolve the packages of the project if they include Ray; None: machines use those of their image."""
+        spec = self.options.spec
+        if _images(spec):
+            return None
+        code = spec.code
+        if code is not None and code.git:
+            return None
+        return project_environment(
+            self.clusters.bucket,
+            _source_path(self.options, code.path if code else "."),
+            spec.environment,
+            base="host" if self.cloud.traits.shares_host_files else "chosen" if spec.head.image else "default",
+            report=self.report,
+            needs="ray",
         )
 
     def _boot(self, cluster: Cluster, role: str, kinds: Sequence[NodeKind], broker: str = "") -> Boot:
+        path = ""
+        if cluster.environment is not None and self.cloud.traits.shares_host_files:
+            path = host_environment(self.clusters.bucket, cluster.environment, self.report)
         return boot(
             self.clusters.workspace,
             cluster.name,
@@ -209,6 +234,7 @@ class Up:
             broker=broker,
             volumes=volume_mounts(self.clusters.workspace, cluster.spec),
             images=_images(cluster.spec, *kinds),
+            environment=path,
         )
 
     def _code(self) -> CodeRecord | None:

@@ -22,7 +22,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from email.parser import BytesParser
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Set by a cloud's boot script: `ec2` if the machine's metadata service is Amazon's; Google's is the default.
 METADATA_SERVICE = "OUTLAST_METADATA_SERVICE"
@@ -31,7 +35,7 @@ _MARK = "# outlast-metadata: "
 _PAUSE_S = 2.0
 _TOKEN_S = 21600
 # Google's IAM takes up to seven minutes to spread a new binding, mostly two; Amazon's about one.
-_LATE_RIGHTS_S = 420.0
+_LATE_RIGHTS_S, _LATE_PAUSE_S_MAX = 420.0, 10.0
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -136,15 +140,21 @@ class Ec2:
 
     def secrets(self, name: str) -> dict[str, str]:
         """Return the values of a Systems Manager parameter. Raises OSError."""
-        region = self.region()
-        end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-        given = os.environ.get("AWS_ENDPOINT_URL_SSM") or os.environ.get("AWS_ENDPOINT_URL")
-        url = (given or f"https://ssm.{region}.{end}").rstrip("/") + "/"
-        body = json.dumps({"Name": SECRETS_PATH + name, "WithDecryption": True}).encode()
-        headers = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AmazonSSM.GetParameter"}
-        signed = sign("POST", url, headers, body, service="ssm", region=region, keys=self.keys())
-        answer = json.loads(send_ok("POST", url, signed, body))
+        target = "AmazonSSM.GetParameter"
+        answer = self.api("ssm", "ssm", target, {"Name": SECRETS_PATH + name, "WithDecryption": True})
         return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}
+
+    def api(self, service: str, host: str, target: str, body: dict[str, object], *, region: str = "") -> dict[str, Any]:
+        """Call an operation of a service of Amazon with the machine's role. Raises OSError, ValueError."""
+        region = region or self.region()
+        end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        given = os.environ.get("AWS_ENDPOINT_URL_" + service.upper()) or os.environ.get("AWS_ENDPOINT_URL")
+        url = (given or f"https://{host}.{region}.{end}").rstrip("/") + "/"
+        data = json.dumps(body).encode()
+        headers = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": target}
+        signed = sign("POST", url, headers, data, service=service, region=region, keys=self.keys())
+        answer = json.loads(send_ok("POST", url, signed, data))
+        return dict(answer)
 
 
 class Gce:
@@ -276,9 +286,9 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
     return send_ok("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
 
 
-def when_allowed(act: Callable[[], bytes]) -> bytes:
+def when_allowed(act: Callable[[], T]) -> T:
     """Return the result of `act`; repeat it for some minutes while access is denied."""
-    give_up_at = time.monotonic() + _LATE_RIGHTS_S
+    give_up_at, pause_s = time.monotonic() + _LATE_RIGHTS_S, 0.25
     while True:
         try:
             return act()
@@ -286,7 +296,8 @@ def when_allowed(act: Callable[[], bytes]) -> bytes:
             if time.monotonic() > give_up_at:
                 raise
             print("outlast: waiting for the rights of this machine:", problem, file=sys.stderr, flush=True)
-            time.sleep(_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LATE_PAUSE_S_MAX)
 
 
 def fetch(attribute: str, place: str) -> str:
@@ -306,12 +317,18 @@ def fetch(attribute: str, place: str) -> str:
     return path
 
 
+def fetch_all(attributes: list[str], place: str) -> list[str]:
+    """Fetch several objects at the same time; return their paths."""
+    with ThreadPoolExecutor(len(attributes)) as pool:
+        return list(pool.map(lambda attribute: fetch(attribute, place), attributes))
+
+
 def this_machine() -> Ec2 | Gce:
     return Ec2() if os.environ.get(METADATA_SERVICE) == "ec2" else Gce()
 
 
 if __name__ == "__main__":
     try:
-        print(fetch(sys.argv[1], sys.argv[2]))
+        print("\n".join(fetch_all(sys.argv[2:], sys.argv[1])))
     except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as problem:
         sys.exit(str(problem) or repr(problem))

@@ -18,10 +18,12 @@ import msgspec
 
 from outlast.code.git import public_url, resolve, work_tree
 from outlast.code.record import CodeRecord as CodeRecord
+from outlast.code.record import code_key as code_key
 from outlast.code.source_files import OUTLASTIGNORE, SkippedFile, SourceFile, SourceTree, link_escapes, unreadable
-from outlast.errors import Exists, SpecError, WorkspaceError
+from outlast.errors import SpecError, WorkspaceError
 from outlast.store.blobs import forget, put_blob
 from outlast.store.bucket import Bucket
+from outlast.store.shared import content_of, store_shared
 
 BYTES_MAX = 100_000_000
 _TRIES = 3
@@ -54,10 +56,6 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     diff: str = ""
 
 
-def code_key(sha256: str) -> str:
-    return f"code/{sha256}.tar.zst"
-
-
 def pack(folder: str, *, exclude: Sequence[str] = (), bytes_max: int = BYTES_MAX) -> Bundle:
     """Pack a folder without secrets and without files that git, `.outlastignore` or `exclude` (same syntax) ignores.
 
@@ -87,13 +85,9 @@ def pack(folder: str, *, exclude: Sequence[str] = (), bytes_max: int = BYTES_MAX
 
 def store(bucket: Bucket, bundle: Bundle) -> CodeRecord:
     """Upload the bundle, and its diff as a blob, unless they exist. May be repeated."""
-    try:
-        bucket.create(code_key(bundle.sha256), bundle.body)
-    except Exists:
-        pass  # the same content
     return CodeRecord(
         kind="bundle",
-        sha256=bundle.sha256,
+        sha256=store_shared(bucket, code_key, bundle.sha256, bundle.body),
         bytes=bundle.bytes,
         files=bundle.files,
         commit=bundle.commit,
@@ -272,7 +266,7 @@ def _extract(archive: str, staged: str, sha256: str, tar_max: int) -> None:
                 pass
     except (zstd.ZstdError, tarfile.TarError, EOFError, FileExistsError, NotADirectoryError) as problem:
         raise WorkspaceError(f"code {sha256} is corrupt: {problem}") from problem
-    if source.digest.hexdigest() != sha256:
+    if source.digest.hexdigest() != content_of(sha256):
         raise WorkspaceError(f"code {sha256} is corrupt: its content has the sha256 {source.digest.hexdigest()}")
     # Create links last, so that no write follows one.
     _make_links(links, staged)

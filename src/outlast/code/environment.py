@@ -7,12 +7,16 @@ from typing import Literal
 
 import msgspec
 
-from outlast.errors import Exists
 from outlast.store.bucket import Bucket
+from outlast.store.shared import store_shared
 
 Kind = Literal["uv", "requirements", "pyproject", "conda", "empty"]
 # A change of how environments are built changes their digests.
-_RECIPE = "1"
+_RECIPE = "2"
+
+
+def lock_key(digest: str) -> str:
+    return f"environments/{digest}/lock"
 
 
 class EnvironmentRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +30,8 @@ class EnvironmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     python_min: str = ""
     packages: int = 0
+    # The backend of PyTorch, such as `cpu` or `cu128`; empty: the one of the package index.
+    torch: str = ""
 
     @property
     def short(self) -> str:
@@ -33,36 +39,36 @@ class EnvironmentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lock_key(self) -> str:
-        return f"environments/{self.digest}/lock"
+        return lock_key(self.digest)
 
-    def archive_key(self, platform: str) -> str:
-        """Return the key of the packed environment for one platform, such as `linux-x86_64-python3.12.3`."""
-        return f"environments/{self.digest}/{platform}.tar.zst"
+    def pointer_key(self, platform: str) -> str:
+        """Return the key that names the packed environment of a platform, such as `linux-x86_64-python3.12.3`."""
+        return f"environments/{self.digest}/{platform}.json"
 
     def describe(self) -> str:
         """Describe it for logs: `uv.lock (a1b2c3d4e5f6), 31 packages, Python 3.12`."""
         if self.kind == "empty":
             return f"no packages, Python {self.python}"
         packages = "1 package" if self.packages == 1 else f"{self.packages} packages"
-        return f"{self.file} ({self.short}), {packages}, Python {self.python}"
+        torch = f", PyTorch for {self.torch}" if self.torch else ""
+        return f"{self.file} ({self.short}), {packages}, Python {self.python}{torch}"
 
 
-def record_of(kind: Kind, *, lock: str, file: str, python: str, python_min: str) -> EnvironmentRecord:
-    """Return the record of a lock. Two locks with the same content and Python have the same digest."""
-    parts = msgspec.json.encode([_RECIPE, kind == "conda", python, python_min, lock])
+def record_of(kind: Kind, *, lock: str, file: str, python: str, python_min: str, torch: str = "") -> EnvironmentRecord:
+    """Return the record of a lock. Two locks with the same content, Python and PyTorch have the same digest."""
+    parts = msgspec.json.encode([_RECIPE, kind == "conda", python, python_min, lock, torch])
     return EnvironmentRecord(
         kind=kind,
         digest=hashlib.sha256(parts).hexdigest(),
         file=file,
         python=python,
         python_min=python_min,
+        torch=torch,
         packages=sum(1 for line in lock.splitlines() if line[:1].isalnum()),
     )
 
 
-def store_lock(bucket: Bucket, record: EnvironmentRecord, lock: str) -> None:
-    """Store the lock under its digest. May be repeated."""
-    try:
-        bucket.create(record.lock_key, lock.encode())
-    except Exists:
-        pass  # the same content, by its name
+def store_lock(bucket: Bucket, record: EnvironmentRecord, lock: str) -> EnvironmentRecord:
+    """Store the lock under its digest; return the record, which may name another copy (`store/shared.py`)."""
+    digest = store_shared(bucket, lock_key, record.digest, lock.encode())
+    return msgspec.structs.replace(record, digest=digest)

@@ -154,6 +154,11 @@ def check_remote(url: str, ref: str) -> None:
         raise SpecError(problems)
 
 
+def remote_url(folder: str) -> str:
+    """Return the URL of the remote `origin` of the repository at a folder; empty if there is none."""
+    return (run_git(folder, "remote", "get-url", "origin") or b"").decode(errors="replace").strip()
+
+
 def is_commit(ref: str) -> bool:
     return bool(_COMMIT.fullmatch(ref))
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from outlast.code.environment import EnvironmentRecord
+from outlast.store.blobs import blob_key
 
 
 class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,3 +26,17 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     diff: str = ""
     # The packages of the command; None: those of the machine.
     environment: EnvironmentRecord | None = None
+
+    @property
+    def shared_keys(self) -> tuple[str, ...]:
+        """The keys of all shared objects that it refers to."""
+        keys = [code_key(self.sha256)] if self.kind == "bundle" else []
+        keys += [blob_key(self.diff)] if self.diff else []
+        # An environment without packages has none.
+        keys += [self.environment.lock_key] if self.environment is not None and self.environment.packages else []
+        return tuple(keys)
+
+
+def code_key(sha256: str) -> str:
+    """Return the key of a bundle of code."""
+    return f"code/{sha256}.tar.zst"

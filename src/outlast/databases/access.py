@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from outlast.clouds.sql import Login
 from outlast.databases.lifecycle import HasDatabases
 from outlast.errors import OutlastError, UsageError
 from outlast.records.resources import ResourceRecord, ResourceRecords
+from outlast.sql.session import Login
 
 _PROGRAMS = {"mysql": ("mariadb", "mysql"), "postgres": ("psql",)}
 _PACKAGES = {"mysql": "mariadb-client", "postgres": "postgresql-client"}

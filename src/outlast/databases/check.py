@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outlast.clouds.sql import Login, Session, context
 from outlast.errors import DatabaseRefused, DatabaseUnreachable, OutlastError
+from outlast.sql.session import Login, Session, context
 
 STEPS = ("dns", "tcp", "tls", "login", "permissions", "latency")
 _PATIENCE_S = 8.0

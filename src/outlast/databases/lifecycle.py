@@ -16,9 +16,9 @@ import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud
 from outlast.clouds.resources import HOURS_PER_MONTH, Database, DatabaseRequest, Databases, Engine
-from outlast.clouds.sql import Login
 from outlast.errors import BadRequest, NotFound, OutlastError, UsageError
 from outlast.records.resources import ResourceRecord, ResourceRecords
+from outlast.sql.session import Login
 
 # Placeholder for the path of the server's certificate in an address.
 CA_PLACE = "{ca}"

@@ -7,11 +7,14 @@ import os
 import random
 import signal
 import sys
+import time
 
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 FOLDER = os.environ.get("OUTLAST_CHECKPOINT_DIR", "checkpoints")
 STATE = os.path.join(FOLDER, "state.json")
 HIDDEN = 12
+# An epoch takes at least this long, so that a fast computer leaves time to watch.
+EPOCH_S = 0.4
 
 
 def spirals(count):
@@ -82,6 +85,13 @@ def save(state):
     os.replace(STATE + ".tmp", STATE)
 
 
+def picture(state, columns=48, rows=15):
+    """Return the plane as the network separates it: one character per spiral."""
+    span = lambda i, count: 3 * i / (count - 1) - 1.5
+    sign = lambda row, column: ".#"[forward(state, span(column, columns), -span(row, rows))[2] > 0.5]
+    return "\n".join("  " + "".join(sign(row, column) for column in range(columns)) for row in range(rows))
+
+
 def main():
     os.makedirs(FOLDER, exist_ok=True)
     points = spirals(500)
@@ -90,7 +100,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
     loss, hits = 0.0, 0.0
     while state["epoch"] < EPOCHS:
-        for _ in range(13):
+        began = time.monotonic()
+        for _ in range(3):
             loss, hits = epoch(state, points, 0.008)
         state["epoch"] += 1
         save(state)
@@ -98,6 +109,8 @@ def main():
         if terminated:
             print("SIGTERM: saved, exiting", flush=True)
             sys.exit(0)
+        time.sleep(max(0.0, began + EPOCH_S - time.monotonic()))
+    print("the two spirals, as the network separates them:\n" + picture(state), flush=True)
     with open(os.path.join(os.environ.get("OUTLAST_OUTPUT_DIR", "."), "result.json"), "w") as file:
         json.dump({"epochs": state["epoch"], "loss": loss, "accuracy": hits}, file)
 

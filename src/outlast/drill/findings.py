@@ -9,6 +9,8 @@ import msgspec
 # `note` is information, `warn` recommends a change, `fail` fails the drill, `skip` could not be decided.
 FindingVerdict = Literal["pass", "note", "warn", "fail", "skip"]
 
+_SIGTERM = 143
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     question: str
@@ -31,9 +33,28 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     reached_step: int | None = None
     # The step is in the checkpoint's name.
     step_is_exact: bool = False
+    # Steps between two checkpoints, by the output.
+    steps_per_save: int = 0
     began_step: int | None = None
     last_step: int | None = None
     first_step: int | None = None
+    # How many different steps the next attempt reported.
+    steps_after: int = 0
+    # The restored file that the next attempt opened, or the one that it had not opened when it worked.
+    read: str = ""
+    unread: str = ""
+    # Steps in the names of checkpoints: of the restored one, of the next one, and of the first one of the run.
+    named_step: int | None = None
+    next_named_step: int | None = None
+    began_named_step: int | None = None
+    # Results that both attempts began with, and those with a trend: first and last value, and the next one.
+    repeats_numbers: str = ""
+    trend: dict[str, tuple[float, float, float]] = {}
+    # How much the last attempt worked, if that shows that it resumed, or that it did all the work again.
+    did_less: str = ""
+    did_all: str = ""
+    # The restored checkpoint was committed between these two of its files, of which the first is newer.
+    split: tuple[str, ...] = ()
     lost_s: float = 0.0
     recovery_s: float = 0.0
     leave_s: float | None = None
@@ -42,6 +63,12 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     # Whether it wrote to its checkpoint folder after the notice, and why that state was not committed.
     saved_after_notice: bool = False
     unsaved: str = ""
+    ending: str = ""
+
+    @property
+    def died_of_sigterm(self) -> bool:
+        """The command has no handler of SIGTERM: it saved nothing because of the notice."""
+        return self.ending == "cut" and self.exit_code == _SIGTERM
 
     @property
     def repeated_steps(self) -> int | None:

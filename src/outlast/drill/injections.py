@@ -47,9 +47,8 @@ _ORDER: tuple[Moment, ...] = ("before the first checkpoint", "in the middle", "w
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of the attempt to preempt."""
 
-    running_s: float
-    # It printed something, or wrote a file to its checkpoint folder: the program has started its work.
-    active: bool
+    # The time since its first step or checkpoint; None before. The clock starts then: a program may load for minutes.
+    working_s: float | None
     # Committed checkpoints: of the run, and of this attempt; and the time since the last one.
     saves: int
     own_saves: int
@@ -75,25 +74,33 @@ def moment_timeout_s(wait_s: float, *, undisturbed_s: float, saves: int) -> floa
     return wait_s if saves else min(wait_s, _UNSAVED * undisturbed_s)
 
 
-def due(injection: Injection, view: AttemptView, *, wait_s: float) -> Due:
+def due(injection: Injection, view: AttemptView, *, wait_s: float, from_share: float = 0.0) -> Due:
     """Return whether to inject now, to wait, or that it is too late.
 
-    Waits at most `wait_s` for a moment: a program that never saves must be preempted, too.
+    Waits at most `wait_s` for a moment, from the first step or checkpoint of the attempt on: a program that never saves
+    must be preempted, too. With `from_share`, the middle begins at this share of the work.
     """
+    if view.working_s is None:
+        # A program may import, load and compile for minutes: before its first sign of work, nothing is preempted.
+        return "late" if view.saves and injection.moment == "before the first checkpoint" else "wait"
+    waited_s = view.working_s
     if injection.moment == "before the first checkpoint":
         if view.saves:
             return "late"
-        return "inject" if view.active or view.running_s > wait_s else "wait"
+        return "inject"
     if injection.moment == "right before the end":
         # The end is unknown, and any other moment would not be the announced one.
         if view.progress is None:
-            return "late" if view.running_s > wait_s else "wait"
+            return "late" if waited_s > wait_s else "wait"
         return "inject" if view.progress >= END else "wait"
-    if view.running_s > wait_s or (view.progress or 0.0) >= END:
+    if waited_s > wait_s or (view.progress or 0.0) >= END:
         return "inject"
     if injection.moment == "while saving":
         return "inject" if view.writing and view.saves else "wait"
-    enough = view.steps_saved is None or view.steps_saved >= _STEPS or view.own_saves >= _SAVES
+    if (view.progress or 0.0) < from_share:
+        return "wait"
+    # Without steps, only the amount of work shows a resume: some of it must be in the checkpoint.
+    enough = (view.steps_saved or 0) >= _STEPS or view.own_saves >= _SAVES
     if (view.progress or 0.0) >= _MIDDLE_AT_LAST:
         return "inject"
     now = (view.progress or 0.0) >= _MIDDLE or view.own_saves >= _MANY_SAVES or view.since_save_s > _AFTER_SAVE_S

@@ -7,11 +7,11 @@ import statistics
 
 import msgspec
 
-from outlast.drill.compare import compared
+from outlast.drill.compare import compared, same_files, same_length
 from outlast.drill.evidence import Evidence
 from outlast.drill.findings import DrillPrices, Finding, Handover
 from outlast.drill.handovers import handovers
-from outlast.drill.resume_check import Case, resumes, right_step
+from outlast.drill.resume_check import RESUMES, WHOLE_HINT, Case, resumes, right_step
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 
@@ -25,36 +25,26 @@ def judge(
     spec: Spec, drilled: Evidence, *, undisturbed: Evidence | None, grace_s: float, tolerance: float
 ) -> list[Finding]:
     """Return the findings, one per question."""
-    passed = handovers(drilled)
+    passed = handovers(drilled, undisturbed)
     case = Case(
         path=spec.checkpoint.shown,
         written=drilled.observed.written,
-        commits=len(drilled.state.checkpoints),
+        commits=drilled.saves,
+        only_logs=drilled.observed.written and not drilled.observed.has_state,
         handovers=tuple(passed),
-        undisturbed_s=undisturbed.work_s if undisturbed else None,
-        last_s=_last_s(drilled),
-        kept_s=_kept_s(drilled),
         failed=drilled.state.ending == "failed",
     )
     found = [finishes(drilled), resumes(case), right_step(case), work_lost(spec, drilled, passed)]
     found += last_save(passed, grace_s)
     found.append(saved_after_notice(passed))
     found.append(on_sigterm(passed))
+    found += whole_checkpoints(passed)
+    found += one_tracker_run(drilled)
     found.append(_moments(drilled))
     if undisturbed is not None and drilled.state.ending == "finished":
-        found.append(compared(undisturbed, drilled, tolerance))
+        found += [compared(undisturbed, drilled, tolerance), *same_length(undisturbed, drilled)]
+        found += same_files(undisturbed, drilled)
     return found
-
-
-def _last_s(drilled: Evidence) -> float:
-    last = next((a for a in reversed(drilled.state.attempts) if a.started_at), None)
-    return last.over_at - last.started_at if last else 0.0
-
-
-def _kept_s(drilled: Evidence) -> float:
-    """Return the committed working time of all attempts but the last."""
-    started = [a for a in drilled.state.attempts if a.started_at]
-    return sum(max(0.0, a.saved_at - a.started_at) for a in started[:-1])
 
 
 def finishes(drilled: Evidence) -> Finding:
@@ -82,7 +72,7 @@ def work_lost(spec: Spec, drilled: Evidence, passed: list[Handover]) -> Finding:
         return Finding(question=question, verdict="note", answer=f"{each}; the interval is unknown")
     against = f"{each}; a checkpoint every {describe_s(interval_s)}"
     slow = [h for h in passed if h.notice and h.committed and h.lost_s > max(1.0, interval_s / 2)]
-    if any(h.lost_s > max(1.0, interval_s * _MARGIN) for h in passed if h.committed):
+    if any(_lost_much(h, interval_s) for h in passed if h.committed):
         hint = "save more often, or complete saves sooner: write to a temporary name and rename"
         return Finding(question=question, verdict="warn", answer=against, hint=hint)
     if slow:
@@ -91,9 +81,14 @@ def work_lost(spec: Spec, drilled: Evidence, passed: list[Handover]) -> Finding:
     return Finding(question=question, verdict="pass", answer=against)
 
 
+def _lost_much(h: Handover, interval_s: float | None) -> bool:
+    """Return whether more work than between two checkpoints was lost."""
+    return h.lost_s > max(1.0, (interval_s or 0.0) * _MARGIN)
+
+
 def interval(spec: Spec, drilled: Evidence) -> float | None:
     """Return the measured time between two commits of the same attempt; else `checkpoint.every`."""
-    pairs = itertools.pairwise(drilled.state.checkpoints)
+    pairs = itertools.pairwise(drilled.checkpoints)
     gaps = [b.at - a.at for a, b in pairs if a.attempt == b.attempt]
     return statistics.median(gaps) if gaps else spec.checkpoint.every_s or None
 
@@ -129,22 +124,62 @@ def _fits(question: str, took_s: float, *, cut: bool, window_s: float, grace_s: 
 
 
 def saved_after_notice(passed: list[Handover]) -> Finding:
-    """Judge whether checkpoints that were written after the notice were committed."""
+    """Judge whether checkpoints that were written after the notice were committed.
+
+    A program that died of SIGTERM did not answer the notice: a write between the notice and its death is one of its
+    usual saves, cut short. `work lost` judges what that costs.
+    """
     question = "saved after the notice"
     noticed = [h for h in passed if h.notice]
     if not noticed:
         return Finding(question=question, verdict="skip", answer="no preemption had a notice")
     lost = [h for h in noticed if h.unsaved]
-    if any(h.saved_after_notice for h in lost):
+    died = [h for h in lost if h.died_of_sigterm]
+    answered = [h for h in lost if h.saved_after_notice and h not in died]
+    if answered:
         hint = "write to a temporary name and rename; let the handler of SIGTERM set a flag, and save after the step"
-        answer = f"attempt {lost[0].attempt} wrote a checkpoint that was not committed: {lost[0].unsaved}"
+        first = answered[0]
+        answer = f"attempt {first.attempt} wrote a checkpoint that was not committed: {first.unsaved}"
         return Finding(question=question, verdict="fail", answer=answer, hint=hint)
     if lost:
         hint = "handle SIGTERM: save, and exit"
-        return Finding(question=question, verdict="warn", answer=f"not committed: {lost[0].unsaved}", hint=hint)
+        cause = "SIGTERM killed it during a save, and " if died else ""
+        answer = f"{cause}{describe_s(max(h.lost_s for h in lost))} of work are lost: {lost[0].unsaved}"
+        return Finding(question=question, verdict="warn", answer=answer, hint=hint)
     saved = sum(h.saved_after_notice for h in noticed)
     answer = f"{saved} of {len(noticed)} times, and committed" if saved else "it saves nothing on SIGTERM"
     return Finding(question=question, verdict="pass" if saved else "note", answer=answer)
+
+
+def whole_checkpoints(passed: list[Handover]) -> list[Finding]:
+    """Report checkpoints that were committed between two of their files."""
+    split = next((h for h in passed if h.split), None)
+    if split is None:
+        return []
+    newer, older = split.split
+    return [
+        Finding(
+            question="whole checkpoints",
+            verdict="warn",
+            answer=f"`{split.committed}` was committed between two files of a save: after `{newer}`, before `{older}`",
+            hint=WHOLE_HINT,
+        )
+    ]
+
+
+def one_tracker_run(drilled: Evidence) -> list[Finding]:
+    """Report attempts that began a run each in an experiment tracker."""
+    ids = list(dict.fromkeys(drilled.trackers.values()))
+    if not ids:
+        return []
+    question = "one tracker run"
+    if len(ids) == 1:
+        return [Finding(question=question, verdict="pass", answer=f"all attempts report to `{ids[0]}`")]
+    hint = (
+        'use one id for all attempts, such as OUTLAST_RUN: `wandb.init(id=os.environ["OUTLAST_RUN"], resume="allow")`'
+    )
+    answer = f"the attempts began {len(ids)} runs: {', '.join(f'`{one}`' for one in ids)}"
+    return [Finding(question=question, verdict="warn", answer=answer, hint=hint)]
 
 
 def on_sigterm(passed: list[Handover]) -> Finding:
@@ -208,6 +243,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     undisturbed_run: str = ""
     passed: bool = False
+    # No finding fails, and it is unknown whether the program resumes.
+    undecided: bool = False
     findings: list[Finding] = []
     handovers: list[Handover] = []
     prices: DrillPrices | None = None
@@ -216,11 +253,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def report(
     drilled: Evidence, undisturbed: Evidence | None, findings: list[Finding], figures: DrillPrices | None
 ) -> Report:
+    survives = all(f.verdict != "fail" for f in findings)
+    undecided = any(f.question == RESUMES and f.verdict == "skip" for f in findings)
     return Report(
         run=drilled.run,
         undisturbed_run=undisturbed.run if undisturbed else "",
-        passed=all(f.verdict != "fail" for f in findings),
+        passed=survives and not undecided,
+        undecided=survives and undecided,
         findings=findings,
-        handovers=handovers(drilled),
+        handovers=handovers(drilled, undisturbed),
         prices=figures,
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from outlast.drill.findings import Finding, Handover
+from outlast.drill.witnesses import Ruling, by_counts, by_numbers, rule
 
 RESUMES, RIGHT_STEP = "resumes", "from the right step"
-# A checkpoint must be this many steps past the first one, or a fresh start cannot be recognised.
-_FEW = 1
+WHOLE_HINT = "write all files of a checkpoint into a temporary folder and rename it, or save one file"
 # A program may save a step before or after it reports it.
 _SLACK = 1
-# This share of the work must have been committed before durations show whether it was repeated.
-_KEPT_SHARE = 0.2
+_HOW_TO_SHOW = (
+    "print each step, such as `step 12/100 loss 0.25`, or log it with `outlast.training()`, or write the step into the "
+    "name of the checkpoint; or repeat the drill with --compare"
+)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,11 +24,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     written: bool
     commits: int
     handovers: tuple[Handover, ...]
-    # The duration of an undisturbed run, if there was one, and of the last attempt.
-    undisturbed_s: float | None = None
-    last_s: float = 0.0
-    # The working time in the restored checkpoints.
-    kept_s: float = 0.0
+    # Logs and settings were committed.
+    only_logs: bool = False
     # It crashed too often, or was given up.
     failed: bool = False
 
@@ -48,26 +47,57 @@ def resumes(case: Case) -> Finding:
             f"it started again from the beginning: `{empty[0].committed}` was committed but could not be restored",
             "see `outlast show` and the serial output of its machines; was the checkpoint damaged?",
         )
-    decisive = [h for h in given if _is_decisive(h)]
-    if not decisive and case.failed:
+    if case.failed and not any(h.steps_after for h in given):
         return _failed(
             f"`{given[0].restored}` was restored, and the program failed before it reported a step",
             "see `outlast logs`: can it load its own checkpoint?",
         )
-    if not decisive:
-        return _by_duration(case, given)
-    ignored = [h for h in decisive if _started_over(h)]
-    if ignored:
-        when = "after every preemption" if len(ignored) == len(decisive) else f"{len(ignored)} of {len(decisive)} times"
-        reached = max(max(h.last_step or 0, h.reached_step or 0) for h in ignored)
-        return _failed(
-            f"it started again from the beginning {when}: its checkpoint was restored but ignored (step "
-            f"{ignored[-1].first_step} again after step {reached})",
-            "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1",
-        )
-    # An attempt that was preempted before it reported a step has no last one.
-    steps = ", ".join(f"{h.first_step}" + (f" after {h.last_step}" if h.last_step else "") for h in decisive)
-    return Finding(question=RESUMES, verdict="pass", answer=f"continued at step {steps}")
+    rulings = [rule(h) for h in given]
+    over = [r for r in rulings if r.says == "started over"]
+    split = [h for h, r in zip(given, rulings, strict=True) if h.split and r.says == "started over"]
+    resumed = [r for r in rulings if r.says == "resumed"]
+    if over:
+        when = "after every preemption" if not resumed else f"{len(over)} of {len(over) + len(resumed)} times"
+        if split:
+            newer, older = split[0].split
+            reason = f"`{split[0].committed}` was committed after `{newer}` of a save, and before `{older}`"
+            return _failed(f"it started again from the beginning {when}: {reason} ({over[-1].evidence})", WHOLE_HINT)
+        answer = f"it started again from the beginning {when}: its checkpoint was restored but ignored"
+        return _failed(f"{answer} ({over[-1].evidence})", _how_to_resume(case, given))
+    if resumed:
+        return Finding(question=RESUMES, verdict="pass", answer="; ".join(dict.fromkeys(r.evidence for r in resumed)))
+    return _undecided(given, rulings)
+
+
+def _how_to_resume(case: Case, given: list[Handover]) -> str:
+    if any(by_counts(h).says == "resumed" and by_numbers(h).says == "started over" for h in given):
+        return "restore the weights and the optimizer with the step"
+    if any(h.did_all and h.read for h in given):
+        return "restore the step with the weights, and do only the steps that are left"
+    option = f"{{resume:--resume {{newest:{_pattern(case.path)}}}}}"
+    return (
+        "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1. If the "
+        f"program has an option for that, add it to the command, such as `{option}`"
+    )
+
+
+def _pattern(path: str) -> str:
+    if not path:
+        return "$OUTLAST_CHECKPOINT_DIR/*"
+    return path if "*" in path or "." in path.rpartition("/")[2] else f"{path.rstrip('/')}/*"
+
+
+def _undecided(given: list[Handover], rulings: list[Ruling]) -> Finding:
+    reached = [(h.reached_step, h.began_step) for h in given]
+    early = all(step is not None and began is not None and step <= began + 1 for step, began in reached)
+    seen = "; ".join(dict.fromkeys(r.evidence for r in rulings if r.evidence)) or "nothing shows whether it was used"
+    why = "it was preempted too early to see whether the checkpoint was used" if early else seen
+    return Finding(
+        question=RESUMES,
+        verdict="skip",
+        answer=f"cannot tell: a checkpoint was restored, and {why}",
+        hint="let it train longer" if early else _HOW_TO_SHOW,
+    )
 
 
 def _failed(answer: str, hint: str) -> Finding:
@@ -77,6 +107,11 @@ def _failed(answer: str, hint: str) -> Finding:
 def _nothing_saved(case: Case) -> Finding:
     """Return why the run has no checkpoint: never stable, wrong folder, or not saved at all."""
     again = "it started again from the beginning after every preemption: nothing was restored, because "
+    if case.only_logs:
+        return _failed(
+            f"{again}only logs and settings were written to the checkpoint folder",
+            "save the state of the training there, and earlier; or wait longer for the first checkpoint with --wait",
+        )
     if case.written:
         return _failed(
             f"{again}files in the checkpoint folder were never unchanged long enough to be committed",
@@ -91,49 +126,6 @@ def _nothing_saved(case: Case) -> Finding:
         f"{again}it saves nothing: no `[checkpoint] path` is set, and nothing was written to OUTLAST_CHECKPOINT_DIR",
         "save to the folder named by OUTLAST_CHECKPOINT_DIR, or set `[checkpoint] path` to the folder where it saves",
     )
-
-
-def _is_decisive(h: Handover) -> bool:
-    """Return whether a fresh start would be recognised: steps are reported, and the checkpoint is past the first."""
-    if h.first_step is None or h.began_step is None:
-        return False
-    # A fresh start reports the same first step as the first attempt.
-    return h.first_step > h.began_step or (h.reached_step is not None and h.reached_step > h.began_step + _FEW)
-
-
-def _started_over(h: Handover) -> bool:
-    return h.first_step is not None and h.began_step is not None and h.first_step <= h.began_step
-
-
-def _by_duration(case: Case, given: list[Handover]) -> Finding:
-    """Judge a program that reports no steps by its duration: a resumed attempt takes less time."""
-    steps = any(h.first_step is not None for h in given)
-    if steps or case.undisturbed_s is None or case.kept_s < _KEPT_SHARE * case.undisturbed_s:
-        why = (
-            "it was preempted too early to see whether the checkpoint was used"
-            if steps
-            else "nothing shows whether it was used"
-        )
-        return Finding(
-            question=RESUMES,
-            verdict="warn",
-            answer=f"a checkpoint was restored; {why}",
-            hint="let it train longer" if steps else _how_to_show(case),
-        )
-    if case.last_s > case.undisturbed_s - case.kept_s / 2:
-        return _failed(
-            f"checkpoints were restored {len(given)} times, but the last attempt took as long as an undisturbed run: "
-            "restored but ignored",
-            "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1",
-        )
-    share = case.last_s / case.undisturbed_s
-    return Finding(question=RESUMES, verdict="pass", answer=f"the last attempt took {share:.0%} of an undisturbed run")
-
-
-def _how_to_show(case: Case) -> str:
-    if case.undisturbed_s is None:
-        return "print steps, such as `step 12/100`, or use --compare"
-    return "print steps, such as `step 12/100`, or let it train longer"
 
 
 def _has_ended(h: Handover) -> bool:
@@ -151,8 +143,8 @@ def right_step(case: Case) -> Finding:
             answer=f"`{older[0].committed}` was committed, and the older `{older[0].restored}` was restored",
             hint="the newest checkpoint does not match its manifest; see the serial output of the machine",
         )
-    judged = [h for h in case.handovers if h.committed_step is not None and h.first_step is not None]
-    behind = [h for h in judged if _behind(h, h.committed_step)]
+    judged = [h for h in case.handovers if h.committed_step is not None and not _counts_again(h)]
+    behind = [h for h in judged if h.first_step is not None and _behind(h, h.committed_step)]
     if behind:
         worst = max(behind, key=lambda h: (h.committed_step or 0) - (h.first_step or 0))
         least = "" if worst.step_is_exact else "at least "
@@ -164,7 +156,7 @@ def right_step(case: Case) -> Finding:
         )
     given = [h for h in case.handovers if h.committed]
     # The saved step is at most the last one reported, or the highest that the checkpoint may contain.
-    known = [h for h in given if not _behind(h, _highest_step(h))]
+    known = [h for h in given if _continues_names(h) or not (_counts_again(h) or _behind(h, _highest_step(h)))]
     if not known:
         return Finding(question=RIGHT_STEP, verdict="skip", answer="the steps of checkpoints or output are unknown")
     answer = "no step in a checkpoint was repeated"
@@ -173,8 +165,24 @@ def right_step(case: Case) -> Finding:
     return Finding(question=RIGHT_STEP, verdict="pass", answer=answer)
 
 
+def _counts_again(h: Handover) -> bool:
+    """Return whether a program that resumed counts from the beginning, as boosters do."""
+    began = h.first_step is not None and h.began_step is not None and h.first_step <= h.began_step + _SLACK
+    return began and rule(h).says == "resumed"
+
+
+def _continues_names(h: Handover) -> bool:
+    """Return whether its first new checkpoint is named after a later step than the restored one."""
+    return h.named_step is not None and h.next_named_step is not None and h.next_named_step > h.named_step
+
+
 def _behind(h: Handover, step: int | None) -> bool:
-    return step is None or h.first_step is None or step - h.first_step > _SLACK
+    """Return whether it continued before this step. A save in the background holds an earlier step than the last one.
+
+    A program that loads another checkpoint than the newest one is behind by the steps between two checkpoints.
+    """
+    slack = _SLACK if h.step_is_exact else max(_SLACK, h.steps_per_save // 2)
+    return step is None or h.first_step is None or step - h.first_step > slack
 
 
 def _highest_step(h: Handover) -> int | None:

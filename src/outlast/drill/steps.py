@@ -1,32 +1,54 @@
-"""Parsers for steps and numbers in a program's output: `step 12`, `epoch 3/60`, `loss=0.25`, a line of JSON. Pure."""
+"""Steps in a program's output: `step 12`, `Epoch: [9][2/6]`, `[12] loss: 0.5`, a progress bar, a line of JSON. Pure."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)(?!\d*\.\d)"
 _STEP = re.compile(
-    r"\b(steps?|global[_-]step|epochs?|iter(?:ation)?s?|counts?|counted|rounds?|batch|trials?|candidates?)"
-    r"\b[\"']?\s*[:=#\[(]?\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    r"\b((?:global[_-]|total_time|num_)?(?:time)?steps?|epochs?|ep|iter(?:ation)?s?|itr?|counts?|counted|rounds?|batch|"
+    r"chunk|trials?|candidates?|updates?|num_updates)\b"
+    rf"(?:\(train\))?[\"']?\s*[:=#\[(]*\s*[\"']?{_COUNT}(?:\s*(?:/|of)\s*{_COUNT})?(?![\d.]*(?:/s|s/|it/s))",
+    re.IGNORECASE,
+)
+# `Total optimization steps = 150`, `Num Epochs = 10`: settings.
+_SETTING = re.compile(
+    r"\b(?:total|num|number of|max(?:imum)?|warmup|scheduled|logging|save|eval|every|for|per|after)\W*(?:\w+\W+){0,2}$",
+    re.IGNORECASE,
+)
+# `attempting deletion of step 10`, `Best is trial 3`: not the step that the program is at.
+_EARLIER = re.compile(r"\b(?:delet|remov|prun|discard|evict|missing|best|keeping)\w*\b[^.;]*$", re.IGNORECASE)
+# So many lower steps in a row do not show that a count restarts.
+_OUTLIERS = 3
+_PLURAL = re.compile(r"(?<!time)(?:steps|epochs|iters|iterations|rounds|trials|candidates|updates)$", re.IGNORECASE)
+# `Epoch: [9][2/6]` (torchvision, mmengine), `Train: 9 [  2/6 (40%)]` (timm), `Train Epoch: 1 [640/60000]`,
+# `Epoch [1/5], Step [100/600]`, `epoch 1 | 5/20 batches`: the batch within an epoch.
+_WITHIN = re.compile(
+    r"\b(?:epoch|train)(?:\(train\))?\s*:?\s*\[?\s*(\d+)(?:/\d+)?\s*\]?[\s,|]*(?:"
+    r"(?:step|iter(?:ation)?|batch)?\s*:?\s*\[\s*(\d+)\s*/\s*(\d+)|(\d+)\s*/\s*(\d+)\s+batches)",
     re.IGNORECASE,
 )
 # `[12] loss: 0.5` and `[12,  2000] loss: 0.5` (tutorials), `[12]\ttrain-logloss:0.5` (boosters).
 _BRACKET = re.compile(r"^\s*\[\s*(\d+)(?:\s*,\s*\d+)?\s*\]\s*(?=\S+.*\d)")
+# `12:\tlearn: 0.5\ttotal: 46ms` (CatBoost).
+_COLON = re.compile(r"^\s*(\d+):\s+(?=(?:learn|test): )")
 # ` 40%|████      | 12/30 [00:01<00:02]`: a progress bar.
-_BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
-_PAIR = re.compile(
-    r"([A-Za-z_][\w./-]*)[\"']?\s*[:=]?\s*(?<![\w.])([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)(?![\w.]*\w))"
+_BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[?")
+_EPOCH_OF_BAR = re.compile(r"^(?:train(?:ing)?\W*)?(?:epoch|ep)\W*(\d+)", re.IGNORECASE)
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+# Bars of other work: a program draws them before it trains, or between two epochs.
+_OTHER_WORK = re.compile(
+    r"load|download|fetch|map|generat|token|filter|writ|sav|preprocess|prepar|resolv|extract|unpack|build|cach|shard|"
+    r"valid|sanity|eval|test|predict|infer|sampl|comput|convert|scan|verif|index|upload|import|\bval\b",
+    re.IGNORECASE,
 )
-# Names of values that always differ between two runs of the same program.
-_VOLATILE = re.compile(
-    r"time|sec|elapsed|\beta\b|speed|throughput|per_s|attempt|resum|preempt|restor|duration|took|pid|date|^at$|_s$",
-    re.I,
-)
+
+
+_WITHIN_WORD = "[epoch][batch]"
 
 
 class StepMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,27 +60,68 @@ class StepMark(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None = None
 
 
-def marks(text: str, *, at: float) -> list[StepMark]:
-    """Return the steps in some lines of output, at most one for each word in a line."""
+def marks(lines: Iterable[str], *, at: float) -> list[StepMark]:
+    """Return the steps in normalised lines of output, at most one for each word in a line."""
     found: list[StepMark] = []
-    for line in text.splitlines():
+    for line in lines:
         seen: set[str] = set()
-        for name, step, total in _steps_in_line(line):
+        for name, step, total in steps_in_line(line):
             if name not in seen:
                 seen.add(name)
-                found.append(StepMark(word=name, step=int(step), at=at, total=int(total) if total else None))
+                found.append(StepMark(word=name, step=step, at=at, total=total or None))
     return found
 
 
-def _steps_in_line(line: str) -> list[tuple[str, str, str]]:
-    """Return the word, the step and the total, if any, of each step in a line."""
-    found = [(_word(word), step, total) for word, step, total in _STEP.findall(line)]
+def steps_in_line(line: str) -> list[tuple[str, int, int]]:
+    """Return the word, the step and the total (0 if unknown) of each step in a line."""
+    found = [
+        (_word(match.group(1)), _int(match.group(2)), _int(match.group(3) or "0"))
+        for match in _STEP.finditer(line)
+        if not _is_other(match.group(1), line[: match.start()])
+    ]
+    if (within := _WITHIN.search(line)) is not None:
+        epoch, batch, batches = (int(group) for group in within.groups() if group is not None)
+        found.append((_WITHIN_WORD, epoch * batches + batch, 0))
     if (bracket := _BRACKET.match(line)) is not None:
-        found.append(("[", bracket.group(1), ""))
-    if (bar := _BAR.match(line)) is not None:
-        # By label: `Writing model shards: 100%|…| 1/1` counts something else.
-        found.append(("|" + bar.group(1).strip(), bar.group(2), bar.group(3)))
+        found.append(("[", int(bracket.group(1)), 0))
+    if (colon := _COLON.match(line)) is not None:
+        found.append((":", int(colon.group(1)), 0))
+    if (bar := _BAR.match(line)) is not None and not _OTHER_WORK.search(bar.group(1)):
+        found.append(_step_of_bar(bar.group(1).strip(), int(bar.group(2)), int(bar.group(3))))
     return found
+
+
+def _is_other(word: str, before: str) -> bool:
+    """Return whether the number after a word is a setting, or an earlier step, by the text before it."""
+    return bool(_EARLIER.search(before)) or bool(_PLURAL.search(word) and _SETTING.search(before))
+
+
+def _step_of_bar(label: str, step: int, total: int) -> tuple[str, int, int]:
+    if (epoch := _EPOCH_OF_BAR.match(label)) is not None:
+        # One bar per epoch (Lightning): count over all epochs.
+        return "|epoch", int(epoch.group(1)) * total + step, 0
+    # By label, without the numbers in it: two bars count different work.
+    return "|" + _NUMBERS.sub("#", label), step, total
+
+
+def _without_outliers(marks: Sequence[StepMark]) -> list[StepMark]:
+    """Return the marks without a few lower ones in between, such as those of `Deleted step 10` or of a validation."""
+    found: list[StepMark] = []
+    for at, mark in enumerate(marks):
+        following = marks[at + 1 : at + 1 + _OUTLIERS]
+        if found and mark.step < found[-1].step and any(later.step >= found[-1].step for later in following):
+            continue
+        found.append(mark)
+    return found
+
+
+def without_steps(line: str) -> str:
+    """Return the line without its epoch and batch: its numbers are not results."""
+    return _WITHIN.sub(" ", line)
+
+
+def _int(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def _word(word: str) -> str:
@@ -71,20 +134,26 @@ def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
     Batch numbers restart in each epoch, and a total is printed once: neither counts.
     """
     words = {mark.word for marks in attempts for mark in marks}
-    best: tuple[int, str] = (0, "")
+    best: tuple[int, bool, str] = (0, False, "")
     for word in sorted(words):
-        series = [_without_lead([m for m in marks if m.word == word]) for marks in attempts]
+        series = [_series(marks, word) for marks in attempts]
         pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
         if sum(a > b for a, b in pairs) <= len(pairs) // 50:
-            best = max(best, (len({m.step for marks in series for m in marks}), word))
-    return [_without_lead([m for m in marks if m.word == best[1]]) for marks in attempts]
+            best = max(best, (len({m.step for marks in series for m in marks}), word == _WITHIN_WORD, word))
+    return [_series(marks, best[2]) for marks in attempts]
 
 
-def _without_lead(marks: list[StepMark]) -> list[StepMark]:
-    """Remove a leading `steps: 1000`, which is a setting and not a step."""
-    while len(marks) > 1 and marks[0].step > marks[1].step:
-        marks = marks[1:]
-    return marks
+def _series(marks: Sequence[StepMark], word: str) -> list[StepMark]:
+    """Return the marks of a word without those before its first step.
+
+    A leading `steps: 1000` is a setting. A bar is drawn at 0 when it is created, before a checkpoint is loaded.
+    """
+    found = _without_outliers([mark for mark in marks if mark.word == word])
+    while len(found) > 1 and found[0].step > found[1].step:
+        found = found[1:]
+    while word.startswith("|") and found and found[0].step == 0:
+        found = found[1:]
+    return found
 
 
 def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> float | None:
@@ -94,53 +163,3 @@ def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> f
         if total:
             return min(1.0, mark.step / total)
     return None
-
-
-def numbers(value: object, name: str = "") -> dict[str, float]:
-    """Return the numbers in a JSON value by their path."""
-    if isinstance(value, bool) or value is None:
-        return {}
-    if isinstance(value, int | float):
-        return {} if _VOLATILE.search(name) else {name or "value": float(value)}
-    found: dict[str, float] = {}
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, below in items:
-        found.update(numbers(below, f"{name}.{key}" if name else str(key)))
-    return found
-
-
-def numbers_in(line: str) -> dict[str, float]:
-    """Return the named numbers in a line of output: JSON, `loss=0.25`, `loss: 0.25`, `loss 0.25`."""
-    text = line.strip()
-    if text.startswith("{"):
-        try:
-            return numbers(json.loads(text))
-        except ValueError:
-            pass
-    found = {name: float(value) for name, value in _PAIR.findall(text)}
-    return {name: value for name, value in found.items() if not _VOLATILE.search(name)}
-
-
-def last_numbers(text: str, *, lines_max: int = 5) -> dict[str, float]:
-    """Return the final numbers of a program: from its last line of JSON, else from its last lines."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("outlast:")]
-    for line in reversed(lines[-50:]):
-        if line.lstrip().startswith("{") and (found := numbers_in(line)):
-            return found
-    found = {}
-    for line in lines[-lines_max:]:
-        found.update(numbers_in(line))
-    return found
-
-
-def curve_in(text: str, word: str) -> dict[str, dict[int, float]]:
-    """Return name → step → number, from lines with a step and numbers."""
-    curves: dict[str, dict[int, float]] = {}
-    for line in text.splitlines():
-        step = next((int(n) for w, n, _ in _steps_in_line(line) if w == word), None)
-        if step is None:
-            continue
-        for name, value in numbers_in(line).items():
-            if not _STEP.match(f"{name} 1") and math.isfinite(value):
-                curves.setdefault(name, {})[step] = value
-    return curves

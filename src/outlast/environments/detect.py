@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tomllib
 from typing import Any
@@ -24,6 +25,8 @@ FILES: tuple[tuple[str, Kind], ...] = (
 # The agent needs Python 3.11, and images have at least that.
 OLDEST = (3, 11)
 _NEWEST = (3, 14)
+# The oldest that uv installs for a command.
+_OLDEST_BUILT = (3, 8)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*(\d+)(?:\.(\d+))?(?:\.(\d+|\*))?(?:\.\*)?$")
 
@@ -41,7 +44,11 @@ def detect(folder: str, *, wanted: str = "auto", python: str = "") -> Detected:
     """Return the environment of a code folder. `wanted` names a file, or is `auto` or `none`. Raises SpecError."""
     kind, file = _file(folder, wanted)
     exact = python or _python_version_file(folder)
-    allowed = _allowed(_project(folder).get("requires-python", ""))
+    if exact and not _OLDEST_BUILT <= _number(exact) <= _NEWEST:
+        file = "[environment] python" if python else ".python-version"
+        known = f"{_text(_OLDEST_BUILT)} to {_text(_NEWEST)}"
+        raise SpecError([f"{file}: machines cannot get Python {exact}"], hint=f"use a version from {known}")
+    allowed = _allowed(project_table(folder).get("requires-python", ""))
     if exact:
         return Detected(kind=kind, file=file, python=exact, python_min=exact)
     ours = (sys.version_info.major, sys.version_info.minor)
@@ -57,7 +64,9 @@ def _file(folder: str, wanted: str) -> tuple[Kind, str]:
             raise SpecError([f"[environment] from = {wanted!r}: no such file in {os.path.abspath(folder)}"])
         return _kind_of(wanted), wanted
     for name, kind in FILES:
-        if os.path.isfile(os.path.join(folder, name)) and (kind != "pyproject" or _project(folder).get("dependencies")):
+        if os.path.isfile(os.path.join(folder, name)) and (
+            kind != "pyproject" or project_table(folder).get("dependencies")
+        ):
             return kind, name
     return "empty", ""
 
@@ -70,7 +79,7 @@ def _kind_of(file: str) -> Kind:
     return dict(FILES).get(name, "requirements")
 
 
-def _project(folder: str) -> dict[str, Any]:
+def project_table(folder: str) -> dict[str, Any]:
     """Return the `[project]` table of pyproject.toml; empty if there is none. Raises SpecError."""
     try:
         with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
@@ -90,6 +99,12 @@ def _python_version_file(folder: str) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     return f"{found[1]}.{found[2]}" if found else ""
+
+
+def _number(version: str) -> tuple[int, int]:
+    """Return `3.12` as numbers; zeros for a version that is not CPython's, which is refused."""
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _allowed(requires: object) -> list[tuple[int, int]]:
@@ -130,3 +145,8 @@ def _satisfies(version: tuple[int, int], clause: str) -> bool:
 
 def _text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+def conda_program() -> str | None:
+    """Return the path of the program that builds conda environments; None if there is none."""
+    return next((found for name in ("micromamba", "mamba", "conda") if (found := shutil.which(name))), None)

@@ -5,32 +5,36 @@ The first machine that builds an environment stores it packed; later machines un
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
-import tarfile
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
-from outlast.code.bundle import zstd_module
 from outlast.code.environment import EnvironmentRecord
+from outlast.environments import archive
+from outlast.environments.complete import complete, create_plain
+from outlast.environments.detect import conda_program
 from outlast.errors import Missing, OutlastError
-from outlast.kit.uv import reason_of
+from outlast.kit.uv import NETWORK, reason_of
 from outlast.store.bucket import Bucket
 
 # Written last: an environment without it was cut off while it was made.
-_COMPLETE = ".outlast-complete"
-_NETWORK = re.compile(
-    r"error sending request|dns error|timed out|connection refused|Failed to fetch|Could not connect|status code 5\d\d",
-    re.IGNORECASE,
+COMPLETE = ".outlast-complete"
+_PYTHON_HINT = (
+    "set [environment] python to a version that the image has, choose another image, or name a mirror of Pythons that "
+    "machines reach: [environment] python_mirror"
 )
-_PYTHON_HINT = "set [environment] python to a version that the image has, or choose another image"
+_INDEX_HINT = "give machines access to the package index, or build an image: `outlast image build`"
+_PROGRESS_S = 10.0
+_OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 Report = Callable[[str], None]
 
@@ -56,58 +60,101 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         return f"linux-{platform.machine()}-python{self.version}-{place}"
 
 
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts that a machine, or this computer, brings for its environments. Functions are called only if needed."""
+
+    # Return the path of the uv program, once it is there.
+    uv: Callable[[], str]
+    # Return the path that uv has, or will have after a call of `uv`.
+    uv_path: Callable[[], str]
+    # Return the folders with outlast, and with its libraries for a Python such as `3.12`.
+    library: Callable[[str], Sequence[str]]
+    # Settings of uv.
+    settings: dict[str, str] = {}
+
+
 class Installer:
-    """Installs one environment below `root`. `uv` returns the path of the uv program; it is called only if needed."""
+    """Installs one environment below `root`. `progress` receives more messages than `report`, while they are new."""
 
     def __init__(
-        self, bucket: Bucket, record: EnvironmentRecord, *, root: str, uv: Callable[[], str], report: Report
+        self,
+        bucket: Bucket,
+        record: EnvironmentRecord,
+        *,
+        root: str,
+        tools: Tools,
+        report: Report,
+        progress: Report = lambda _: None,
     ) -> None:
         self.bucket = bucket
         self.record = record
         self.root = root
         self.path = os.path.join(root, "environments", record.short)
-        self._uv = uv
+        self.tools = tools
         self._report = report
+        self._progress = progress
         self._python: Interpreter | None = None
         # The environment was built here and is not in the workspace yet.
         self.built = False
+        # The environment came from the workspace.
+        self.fetched = False
+        # The environment can be used before `tools.uv` is called.
+        self.needs_uv = False
 
     def install(self) -> str:
-        """Return the path of the environment. May be repeated. Raises EnvironmentFailed."""
-        name = self.record.describe()
-        if os.path.exists(os.path.join(self.path, _COMPLETE)):
-            self._report(f"environment: {name}: on this machine already")
-            return self.path
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Return the path of the environment. May be repeated, also by several processes. Raises EnvironmentFailed."""
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        if self.record.kind == "conda":
-            self._build_conda()
-        elif self.record.packages and self._fetch():
-            self._report(f"environment: {name}: from the workspace")
-            return self.path
-        else:
-            self._report(f"environment: {name}: building")
-            self._build()
-        with open(os.path.join(self.path, _COMPLETE), "w", encoding="ascii"):
-            pass
-        self.built = bool(self.record.packages)
+        with open(self.path + ".lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._install()
         return self.path
+
+    def _install(self) -> None:
+        name = self.record.describe()
+        marker = os.path.join(self.path, COMPLETE)
+        if os.path.exists(marker):
+            self._report(f"environment: {name}: cached on disk")
+            with suppress(OSError):
+                os.utime(marker)
+                complete(self.path, self.tools.uv(), self.tools.library)
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.record.kind == "empty" and self._fits_this_python():
+            self._report(f"environment: no packages, Python {_OURS}")
+            create_plain(self.path)
+            complete(self.path, self.tools.uv_path(), self.tools.library)
+            self.needs_uv = True
+        elif self.record.kind == "conda":
+            self._report(f"environment: {name}: building")
+            self._build_conda()
+        elif not (self.record.packages and self._fetch()):
+            self._report(f"environment: {name}: building")
+            began = time.monotonic()
+            self._build()
+            if self.record.packages:
+                self._report(f"environment: built in {time.monotonic() - began:.1f} s")
+                self.built = True
+        if self.record.kind != "conda" and not self.needs_uv:
+            complete(self.path, self.tools.uv(), self.tools.library)
+        with open(marker, "w", encoding="ascii"):
+            pass
+
+    def _fits_this_python(self) -> bool:
+        """Return whether `python` would find the Python that runs this: it is the preferred one, or no other is."""
+        wanted, oldest = self.record.python, self.record.python_min
+        if wanted == _OURS:
+            return True
+        others = shutil.which(f"python{wanted}") or os.path.isdir(os.path.join(self.root, "python"))
+        return not others and _number(oldest) <= _number(_OURS)
 
     def store(self) -> None:
         """Store an environment that was built here, unless another machine was first. May take minutes."""
-        key = self.record.archive_key(self.python().tag)
-        with suppress(Missing):
-            self.bucket.head(key)
-            return
-        draft = self.path + ".tar.zst"
-        try:
-            with zstd_module().open(draft, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
-                archive.add(self.path, arcname=".")
-            self.bucket.upload(key, draft)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
+        archive.store(self.bucket, self.record, self.python().tag, self.path)
         self.built = False
+
+    def mark_used(self) -> None:
+        """Record the use of an environment that came from the workspace."""
+        archive.mark_used(self.bucket, self.record, self.python().tag)
 
     def python(self) -> Interpreter:
         """Return the Python for the environment: of the recorded version, else one that the lock allows.
@@ -139,21 +186,28 @@ class Installer:
 
     def _fetch(self) -> bool:
         """Unpack the environment from the workspace; False if it is not there."""
-        archive = self.path + ".fetched"
+        found = archive.find_archive(self.bucket, self.record, self.python().tag)
+        if found is None:
+            return False
+        name = self.record.describe()
+        self._report(f"environment: {name}: cached in the workspace, {found.bytes / 1e6:,.0f} MB")
+        share = archive.Throttle(self._progress, every_s=_PROGRESS_S)
         try:
-            self.bucket.download(self.record.archive_key(self.python().tag), archive)
-            with zstd_module().open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as members:
-                # Environments link to the machine's Python, outside of their folder.
-                extract_trusted(members, self.path)
+            archive.unpack(
+                self.bucket,
+                found,
+                self.path,
+                progress=lambda done: share(
+                    f"environment: unpacked {done / found.bytes:.0%} of {found.bytes / 1e6:,.0f} MB"
+                ),
+            )
         except Missing:
             return False
-        except (tarfile.TarError, EOFError, zstd_module().ZstdError) as problem:
+        except archive.DamagedArchive as problem:
             self._report(f"environment: the copy in the workspace is damaged and is built again: {problem}")
             shutil.rmtree(self.path, ignore_errors=True)
             return False
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(archive)
+        self.fetched = True
         return True
 
     def _build(self) -> None:
@@ -166,15 +220,16 @@ class Installer:
         with open(lock, "wb") as file:
             file.write(self.bucket.get(self.record.lock_key))
         target = ("--python", os.path.join(self.path, "bin", "python"))
+        torch = ("--torch-backend", self.record.torch) if self.record.torch else ()
         self._run_uv(
-            *("pip", "install", "--quiet", "--no-deps", *target, "--requirement", lock),
+            *("pip", "install", "--no-deps", *target, "--requirement", lock, *torch),
             what=f"installing {self.record.file}",
-            hint="give machines access to the package index, or build an image: `outlast image build`",
+            hint=_INDEX_HINT,
         )
         os.unlink(lock)
 
     def _build_conda(self) -> None:
-        program = next((found for name in ("micromamba", "mamba", "conda") if (found := shutil.which(name))), None)
+        program = conda_program()
         if program is None:
             raise EnvironmentFailed(
                 f"{self.record.file}: this image has neither micromamba nor conda",
@@ -187,39 +242,51 @@ class Installer:
         arguments = [program, command, *(["create"] if command == "env" else ["--yes"]), "--prefix", self.path]
         done = subprocess.run([*arguments, "--file", listed], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise _failed(f"installing {self.record.file}", done.stderr or done.stdout, hint="")
+            raise _failed(f"installing {self.record.file}", done.stderr or done.stdout, hint=_INDEX_HINT)
 
     def _run_uv(self, *arguments: str, what: str, hint: str = "") -> None:
-        done = self._call_uv(*arguments)
-        if done.returncode:
-            raise _failed(what, done.stderr, hint=hint)
+        """Run uv and pass its lines about downloads on. Raises EnvironmentFailed with uv's reason."""
+        with subprocess.Popen(
+            [self.tools.uv(), *arguments],
+            env=self._variables(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stderr is not None
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if line.lstrip().startswith(("Downloading ", "Building ", "Prepared ")):
+                    self._progress(f"environment: {line.strip().lower()}")
+        if process.returncode:
+            raise _failed(what, "".join(lines), hint=hint)
 
     def _call_uv(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [self.tools.uv(), *arguments]
+        return subprocess.run(argv, env=self._variables(), capture_output=True, text=True, check=False)
+
+    def _variables(self) -> dict[str, str]:
         settings = {
             "UV_PYTHON_INSTALL_DIR": os.path.join(self.root, "python"),
-            "UV_CACHE_DIR": os.path.join(self.root, "uv-cache"),
             # The cache and the environment may be on different disks.
             "UV_LINK_MODE": "copy",
-            "UV_NO_CONFIG": "1",
             # Certificates of the image: a proxy or a mirror may have its own.
             "UV_SYSTEM_CERTS": "1",
             "UV_NATIVE_TLS": "1",
+            **self.tools.settings,
         }
         # The agent's own libraries must not reach another Python.
         own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        return subprocess.run(
-            [self._uv(), *arguments], env={**own, **settings}, capture_output=True, text=True, check=False
-        )
+        return {**own, **settings}
 
 
-def extract_trusted(archive: tarfile.TarFile, folder: str) -> None:
-    """Extract an archive that outlast itself wrote."""
-    # Debian 12 has Python 3.11.2, whose `extractall` knows no filters; newer ones forbid links without one.
-    options: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-    archive.extractall(folder, **options)
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def _failed(what: str, output: str, *, hint: str) -> EnvironmentFailed:
     reason = reason_of(output)
-    network = bool(_NETWORK.search(reason))
+    network = bool(NETWORK.search(reason))
     return EnvironmentFailed(f"{what}: {reason}", hint=hint, permanent=not network)

@@ -53,6 +53,8 @@ def _sentence(event: Event) -> str:
             return f"handed over to {event.who} by {event.by}"
         case ev.Waiting():
             return f"waiting: {event.why}"
+        case ev.Retired():
+            return f"attempt {event.attempt}: its machines are not kept" + (f": {event.why}" if event.why else "")
         case ev.LimitNear():
             return f"warning: {event.why}"
         case ev.LimitReached():
@@ -60,7 +62,7 @@ def _sentence(event: Event) -> str:
         case ev.Failed():
             return f"failed: {event.why}"
         case ev.Cancelled():
-            return f"no longer needed: {event.why}" if event.why else f"cancelled by {event.who or 'an unknown user'}"
+            return f"released: {event.why}" if event.why else f"cancelled by {event.who or 'an unknown user'}"
         case _:
             assert_never(event)
 

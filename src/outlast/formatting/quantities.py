@@ -1,8 +1,10 @@
-"""Text of amounts of money and sizes."""
+"""Text of amounts of money, sizes and GPUs."""
 
 from __future__ import annotations
 
 import math
+
+from outlast.spec.gpus import gpu_model
 
 
 def money(usd: float) -> str:
@@ -20,3 +22,11 @@ def size(count: int) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return ""
+
+
+def gpu_text(kind: str, count: int) -> str:
+    """`T4:1 (16 GB)`: kind, number and the memory of each; empty without a GPU."""
+    if not count:
+        return ""
+    model = gpu_model(kind)
+    return f"{kind}:{count}" + (f" ({model.memory_gb} GB)" if model is not None else "")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from outlast.billing.egress import egress_usd
 from outlast.errors import Damaged, NoSuchRun, OutlastError
+from outlast.runs.members import owned
 from outlast.runs.state import RunState
 from outlast.workspace import Heartbeat
 
@@ -44,6 +45,8 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
         "why": why(state),
         "warnings": list(state.near.values()),
         "limit": state.limit.name if state.limit else "",
+        "nodes": last.nodes if last else 0,
+        "nodes_alive": heartbeat.nodes if heartbeat and state.alive else 0,
         "note": heartbeat.note if heartbeat and heartbeat.phase in ("fetching", "waiting") else "",
         "holds": heartbeat.holds if heartbeat else "",
         "unsaved": heartbeat.unsaved if heartbeat else "",
@@ -58,7 +61,11 @@ def ended_row(record: EndedRun, *, url: str, now: float) -> dict[str, object]:
 
 def spent_usd(state: RunState, now: float) -> float:
     """Return the cost so far; running machines are estimated from their price."""
-    open_usd = (max(0.0, now - a.placed_at) * a.price_usd_per_hour / 3600 for a in state.attempts if not a.released)
+    open_usd = (
+        max(0.0, now - a.placed_at) * a.price_usd_per_hour * len(owned(state, a)) / 3600
+        for a in state.attempts
+        if not a.released
+    )
     return state.cost_usd + sum(open_usd)
 
 
@@ -80,6 +87,8 @@ def newest_step(state: RunState, heartbeat: Heartbeat | None) -> int | None:
 def status_text(state: RunState) -> str:
     """Return the state of a run as shown to users."""
     if state.ending:
+        if state.released:
+            return "released"
         return "stopped" if state.ending == "failed" and state.limit else state.ending
     if state.limit is not None:
         return "stopping"

@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 
-from outlast.billing.ledger import end_of, kept_until
+from outlast.billing.ledger import end_of, kept_until, lines_of
 from outlast.runs.state import RunState
 
 
@@ -22,6 +22,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     on_demand_usd: float
     preemptions: int
     crashes: int
+    # A machine is not deleted yet: its part of time and cost is computed from its price.
+    estimated: bool = False
 
     @property
     def goodput(self) -> float:
@@ -38,15 +40,16 @@ def summarize(state: RunState, now: float) -> RunSummary:
         for before, after in itertools.pairwise(started)
         if before.over_at or before.noticed_at
     )
-    on_demand = sum(a.seconds * a.on_demand_usd_per_hour / 3600 for a in state.attempts)
+    machines = lines_of("", state, now)
     return RunSummary(
         wall_s=(state.ended_at or now) - state.submitted_at,
-        machine_s=sum(a.seconds for a in state.attempts),
+        machine_s=sum(line.seconds for line in machines),
         work_s=max(0.0, work),
         lost_s=max(0.0, lost),
         recoveries_s=recoveries,
-        cost_usd=state.cost_usd,
-        on_demand_usd=on_demand,
+        cost_usd=sum(line.cost_usd for line in machines),
+        on_demand_usd=sum(line.on_demand_usd for line in machines),
         preemptions=sum(a.preempted for a in state.attempts),
         crashes=state.crashes,
+        estimated=any(line.estimated for line in machines),
     )

@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from outlast.images import scrub, steps
 from outlast.images.recipe import Recipe
 from outlast.images.records import BuildFailure, BuildLog, BuildResult
 from outlast.images.remote import Remote, StepFailed, paths
+from outlast.kit.libraries import uv_archive
 from outlast.machines import sshfiles
 from outlast.machines.billing import close
 from outlast.records.machines import MachineRecord, MachineRecords
@@ -156,7 +157,7 @@ class Builder:
             except (NoCapacity, OverQuota) as problem:
                 refusal = problem
                 continue
-            self.report(f"builder {machine_record.name}: {offer.type} in {offer.zone}, from `{self.recipe.base}`")
+            self.report(f"builder {machine_record.name}: {offer.type} in {offer.zone}, from `{self.recipe.made_from}`")
             return machine
         assert refusal is not None
         raise refusal
@@ -168,7 +169,7 @@ class Builder:
         try:
             remote.wait()
             todo = steps.steps(self.recipe, shares_software=remote.shares_software)
-            remote.send(steps.texts(self.recipe, todo))
+            remote.send({**steps.texts(self.recipe, todo), **self._uv(remote, todo)})
             for target, source in self.recipe.spec.files.items():
                 self._begin(f"{source} → {target}")
                 remote.copy(os.path.join(self.recipe.folder, os.path.expanduser(source)), target)
@@ -182,6 +183,12 @@ class Builder:
             remote.close()
             sshfiles.forget_machine(machine.name)
 
+    def _uv(self, remote: Remote, todo: Sequence[steps.Step]) -> dict[str, bytes]:
+        """Return the kit's `uv` for the builder's processor, if the recipe has Python packages."""
+        if not any(step.name == "pip" for step in todo):
+            return {}
+        return {steps.UV_ARCHIVE: uv_archive(architecture=remote.output_of("uname -m").decode().strip())}
+
     def _scrub(self, remote: Remote) -> tuple[str, ...]:
         own_root = not remote.shares_software
         keep = (*self.recipe.spec.keep, *self.options.keep)
@@ -192,11 +199,15 @@ class Builder:
         self._begin(f"scrub: {len(removed)} removed before the snapshot")
         for line in scrub.summary(removed, home=home):
             self._output(line)
-        for item in found:
-            if scrub.kept(item.path, keep=keep, home=home):
-                self._output(f"  kept: {scrub.shown(item.path, home)}  ({item.why})")
+        kept = [item for item in found if scrub.kept(item.path, keep=keep, home=home)]
+        for item in kept:
+            self._output(f"  kept: {scrub.shown(item.path, home)}  ({item.why})")
+        opened = scrub.to_open(list(self.recipe.spec.files), own_root=own_root, home=home, mounts=mounts)
+        # A kept private key must stay private: ssh refuses one that others can read.
+        skip = [*(item.path for item in kept), *scrub.foreign_mounts(mounts, home=home)]
         # Before the removal, which also deletes the ssh keys.
-        remote.output_of(scrub.opening(list(self.recipe.spec.files), own_root=own_root, environment=steps.SYSTEM_ENV))
+        shared = [home, steps.SYSTEM_ENV] if own_root else [home]
+        remote.output_of(scrub.opening(opened, shared=shared, skip=skip))
         remote.output_of(scrub.removal(), input=paths([item.path for item in removed]))
         return tuple(item.path for item in removed)
 
@@ -210,7 +221,7 @@ class Builder:
         self.cloud.stop(machine_record.name)
         spec = self.recipe.spec
         labels = {LABEL_WORKSPACE: self.workspace.id, LABEL_RECIPE: self.recipe.digest, "outlast-who": _label(self.who)}
-        note = f"built by {self.who} from {self.recipe.base}"
+        note = f"built by {self.who} from {self.recipe.made_from}"
         try:
             image = self.cloud.snapshot(
                 machine_record.name, self.recipe.image, family=spec.name, labels=labels, note=note
@@ -242,7 +253,7 @@ class Builder:
             until = self.machine_records.now() + self.options.keep_on_failure_s
             self.machine_records.write(msgspec.structs.replace(machine_record, phase="ready", until=until))
             name, kept = machine_record.name, describe_s(self.options.keep_on_failure_s)
-            self.report(f"the builder keeps running and costing money for {kept}: `outlast machine ssh {name}`")
+            self.report(f"the builder keeps running and is billed for {kept}: `outlast machine ssh {name}`")
             self.report(f"to delete it earlier: `outlast machine delete {name}`")
             return
         try:

@@ -41,11 +41,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     # File name → content, in order of installation.
     requirements: dict[str, str] = {}
     lock: str = ""
+    # The name that the user chose for the image, and the machine whose disk it is made from.
+    image_name: str = ""
+    origin: str = ""
 
     @property
     def image(self) -> str:
         """The image's name, derived from the digest, so that the same recipe has the same image."""
-        return f"{self.spec.name}-{self.digest[:_SHOWN]}"
+        return self.image_name or f"{self.spec.name}-{self.digest[:_SHOWN]}"
+
+    @property
+    def made_from(self) -> str:
+        return self.origin or self.base
 
 
 def read_recipe(spec: ImageSpec, *, folder: str, base: Image, source: str) -> Recipe:

@@ -70,14 +70,15 @@ class Remote:
         self.link.run(["rm", "-f", "--", probe])
         return shared
 
-    def send(self, texts: Mapping[str, str]) -> None:
-        """Write texts as files to the build folder."""
+    def send(self, texts: Mapping[str, str | bytes]) -> None:
+        """Write texts and archives as files to the build folder."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
-            for name, body in texts.items():
+            for name, text in texts.items():
+                body = text.encode() if isinstance(text, str) else text
                 entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(body.encode()), 0o700
-                archive.addfile(entry, io.BytesIO(body.encode()))
+                entry.size, entry.mode = len(body), 0o700
+                archive.addfile(entry, io.BytesIO(body))
         folder = f'"$HOME/{steps.BUILD_FOLDER}"'
         self.link.run(f"umask 077 && mkdir -p {folder} && tar -x -C {folder}", input=packed.getvalue())
 

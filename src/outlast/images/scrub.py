@@ -135,8 +135,16 @@ def on_the_disk(path: str, mounts: Sequence[DiskMount], *, home: str) -> bool:
     """Return whether a path is on the disk that becomes the image. Shared folders and other mounts must not change."""
     if any(mount.point.startswith(path + "/") for mount in mounts):
         return False
-    mount = _mount_of(path, mounts)
+    return _own(_mount_of(path, mounts), mounts, home=home)
+
+
+def _own(mount: DiskMount, mounts: Sequence[DiskMount], *, home: str) -> bool:
     return mount == _mount_of(home, mounts) or (mount.whole and mount.point in _OWN_MOUNTS)
+
+
+def foreign_mounts(mounts: Sequence[DiskMount], *, home: str) -> list[str]:
+    """Return the mount points of everything that is not on the disk."""
+    return [mount.point for mount in mounts if not _own(mount, mounts, home=home)]
 
 
 def _mount_of(path: str, mounts: Sequence[DiskMount]) -> DiskMount:
@@ -193,16 +201,40 @@ def removal() -> str:
     )
 
 
-def opening(paths: Sequence[str], *, own_root: bool, environment: str) -> str:
-    """Return a script that makes the image's files readable for everybody and writable for the group."""
+def to_open(paths: Sequence[str], *, own_root: bool, home: str, mounts: Sequence[DiskMount]) -> list[str]:
+    """Return the folders and files on the disk that other users of the image need: the home, and installed software."""
+    wanted = [home, *_PLACES, *(path for path in paths if path.startswith("/"))] if own_root else [home]
+    own = (path for path in dict.fromkeys(wanted) if _own(_mount_of(path, mounts), mounts, home=home))
+    return list(own)
+
+
+def opening(paths: Sequence[str], *, shared: Sequence[str], skip: Sequence[str]) -> str:
+    """Return a script that makes `paths` readable for all users, except those in `skip`.
+
+    The content of `shared` becomes writable for the group as well. Those folders themselves do not: sshd refuses the
+    keys of a home that others may write to.
+    """
     lines = ['sudo=""; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || sudo="sudo -n"']
-    quoted = [f'"{environment}"', '"$HOME"'] if own_root else ['"$HOME"']
-    quoted += [shlex.quote(path) for path in paths if path.startswith("/") and own_root]
-    lines.append(f"for path in {' '.join(quoted)}; do")
-    # -xdev: leave mounted folders alone.
-    lines.append('  [ ! -e "$path" ] || $sudo find "$path" -xdev ! -type l -exec chmod a+rX,g+w -- {} +')
-    lines.append("done")
+    pruned = " -o ".join(f"-path {shlex.quote(_literal(path))}" for path in skip)
+    prune = f"\\( {pruned} \\) -prune -o " if pruned else ""
+    # Change only files that need it: on an overlay each change copies the file.
+    unreadable = "! -perm -a+r -o ! -perm -a+x \\( -type d -o -perm /a+x \\)"
+    for path, tests, change in (
+        *((path, unreadable, "a+rX") for path in paths),
+        *((path, "! -perm -g+w", "g+w") for path in shared),
+    ):
+        top = shlex.quote(path)
+        inner = "-mindepth 1 " if change == "g+w" else ""
+        lines.append(
+            f"! $sudo test -e {top} || "
+            f"$sudo find {top} {inner}-xdev {prune}! -type l \\( {tests} \\) -exec chmod {change} -- {{}} +"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _literal(path: str) -> str:
+    """Escape a path for `find -path`, which takes a pattern."""
+    return re.sub(r"([\\*?\[])", r"\\\1", path)
 
 
 def summary(items: Sequence[ScrubItem], *, home: str, most: int = 60) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.images.recipe import Recipe
+from outlast.machines.environment import SHELL_LINE, SHELL_PATHS
 
 # The environment for Python packages: one folder for all users of machines with this image. A machine that shares the
 # computer's file system has only its home folder to itself.
@@ -21,6 +22,8 @@ SYSTEM_ENV = "/opt/outlast/env"
 HOME_ENV = "$HOME/.outlast/env"
 # Scripts and files of the build; removed before the snapshot.
 BUILD_FOLDER = ".outlast/build"
+# The archive of the kit with `bin/uv`, in the build folder.
+UV_ARCHIVE = "uv.tar.gz"
 MARK = "@outlast-failed@"
 _FAILED = re.compile(rf"{MARK} line (\d+) code (\d+)")
 
@@ -31,6 +34,18 @@ _GUARD = """\
 echo "outlast: this machine shares this computer's file system, and ${0##*/} would change it; list Python packages" >&2
 echo "outlast: in [image] pip; other software needs a machine of mode root or userns" >&2
 exit 1
+"""
+
+
+# `pip` of an image: uv with the environment beside it, as the base image may have no pip.
+_PIP = """\
+#!/bin/sh
+bin="$(dirname -- "$(realpath -- "$0")")"
+case "$1" in
+    install | uninstall | list | freeze | show | check | tree) action="$1"; shift
+        exec "$bin/uv" pip "$action" --python "$bin/python" "$@" ;;
+    *) exec "$bin/uv" pip "$@" ;;
+esac
 """
 
 
@@ -64,7 +79,7 @@ def steps(recipe: Recipe, *, shares_software: bool) -> list[Step]:
 
 def preamble(*, shares_software: bool) -> str:
     """Return the commands that set up a step's shell, with the Python environment in PATH."""
-    places = f"{HOME_ENV}/bin:$HOME/{BUILD_FOLDER}/guard" if shares_software else f"{SYSTEM_ENV}/bin"
+    places = f"{HOME_ENV}/bin:$HOME/{BUILD_FOLDER}/guard" if shares_software else f"{HOME_ENV}/bin:{SYSTEM_ENV}/bin"
     return f'cd "$HOME" && export PATH="{places}:$PATH" DEBIAN_FRONTEND=noninteractive PIP_NO_INPUT=1'
 
 
@@ -78,30 +93,40 @@ def _apt(packages: tuple[str, ...]) -> str:
 
 
 def _pip(recipe: Recipe, place: str) -> str:
+    folder = f'"$HOME/{BUILD_FOLDER}"'
     lines = [
         f'place="{place}"',
-        'mkdir -p "$place" 2>/dev/null || { '
+        'mkdir -p "$place/bin" 2>/dev/null || { '
         + _SUDO.strip()
-        + '; $sudo mkdir -p "$place"; $sudo chown "$(id -u)" "$place"; }',
-        # Packages of the base image (a tuned framework, pip itself) stay visible.
-        'python="$place/bin/python"',
-        '[ -x "$python" ] || python3 -m venv --without-pip --system-site-packages "$place" || {',
-        '  echo "outlast: python3 cannot create an environment; add python3-venv to packages" >&2; exit 1; }',
-        '"$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null || {',
-        '  echo "outlast: pip is not installed; add python3-pip to packages" >&2; exit 1; }',
+        + '; $sudo mkdir -p "$place/bin" && $sudo chown -R "$(id -u)" "$place" || place="$HOME/.outlast/env"; }',
+        'mkdir -p "$place/bin"',
+        # The base image need not have pip, venv or even Python.
+        f'tar -xzf {folder}/{UV_ARCHIVE} -C "$place"',
+        'uv="$place/bin/uv" python="$place/bin/python"',
+        'export UV_PYTHON_INSTALL_DIR="${place%/*}/python" UV_NO_CACHE=1 UV_NO_CONFIG=1 UV_LINK_MODE=copy',
+        "export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1",
+        # Packages of the base image (a tuned framework) stay visible.
+        'version=3.12; ! command -v python3 >/dev/null || version="$(command -v python3)"',
+        '[ -x "$python" ] ||',
+        '  "$uv" venv --quiet --allow-existing --relocatable --system-site-packages --python "$version" "$place"',
         # Scripts that call `pip` use this environment, too.
-        """[ -e "$place/bin/pip" ] || printf '#!/bin/sh\\nexec "${0%%/*}/python" -m pip "$@"\\n' > "$place/bin/pip" """,
-        'chmod 755 "$place/bin/pip"',
-        'pip() { "$python" -m pip install --disable-pip-version-check --no-warn-script-location "$@"; }',
+        f'cp {folder}/pip-program "$place/bin/pip" && chmod 755 "$place/bin/pip"',
+        'install() { "$uv" pip install --python "$python" "$@"; }',
     ]
-    folder = f'"$HOME/{BUILD_FOLDER}"'
     if recipe.lock:
         hashes = " --require-hashes" if "--hash" in recipe.lock else ""
-        lines.append(f"pip --no-deps{hashes} -r {folder}/lock.txt")
-    lines += [f"pip -r {folder}/requirements-{number}.txt" for number in range(1, len(recipe.requirements) + 1)]
+        lines.append(f"install --no-deps{hashes} -r {folder}/lock.txt")
+    # Paths in a list of requirements are relative to the home folder, where the recipe's files are.
+    for number in range(1, len(recipe.requirements) + 1):
+        listed = f'"$HOME/.outlast-requirements-{number}.txt"'
+        lines += [f"cp {folder}/requirements-{number}.txt {listed}", f"install -r {listed}", f"rm {listed}"]
     if recipe.spec.pip:
-        lines.append(f"pip {shlex.join(recipe.spec.pip)}")
+        lines.append(f"install {shlex.join(recipe.spec.pip)}")
     lines.append(f'"$python" {folder}/relocate.py "$place/bin"')
+    lines.append(SHELL_PATHS)
+    if place == SYSTEM_ENV:
+        # Every user of the image: login shells reset the PATH and then read this folder.
+        lines += [_SUDO.strip(), f"echo {shlex.quote(SHELL_LINE)} | $sudo tee /etc/profile.d/outlast.sh >/dev/null"]
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +134,7 @@ def texts(recipe: Recipe, todo: Sequence[Step]) -> dict[str, str]:
     """Return the files that the builder needs: name in the build folder → content."""
     found = {f"requirements-{number}.txt": body for number, body in enumerate(recipe.requirements.values(), 1)}
     found |= {f"{step.name}.sh": step.script for step in todo}
-    found |= {name: _read(name) for name in ("wrapper.sh", "relocate.py")}
+    found |= {name: _read(name) for name in ("wrapper.sh", "relocate.py")} | {"pip-program": _PIP}
     # On a machine that shares this computer's file system, these commands would change the computer itself.
     found |= {f"guard/{name}": _GUARD for name in ("pip", "pip3", "apt", "apt-get")}
     return {**found, "lock.txt": recipe.lock} if recipe.lock else found

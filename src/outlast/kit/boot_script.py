@@ -10,9 +10,25 @@ from outlast.code.wheel import store_wheel
 from outlast.kit.libraries import store_libraries, store_uv
 from outlast.store.bucket import Bucket
 
+# During a shutdown systemd stops a unit before those that it is ordered after: the program needs the network, mounted
+# volumes and containers for its last save. `mixed` sends SIGTERM to the program alone; without `continue`, a
+# process that the kernel kills for lack of memory would end the program, too. Old versions refuse some of these
+# properties, hence the trial. Machines of the local cloud share the systemd of their host and must not use it.
+_UNIT = (
+    "systemd-run --quiet --wait --collect"
+    " -p 'After=network-online.target network.target nss-lookup.target systemd-resolved.service remote-fs.target"
+    " containerd.service docker.service'"
+    " -p KillMode=mixed -p TimeoutStopSec=150 -p OOMPolicy=continue -p TasksMax=infinity -p Delegate=yes"
+    " -p StandardOutput=journal+console -p StandardError=journal+console"
+)
 _PROGRAM = r"""
 log "starting the {name}"
-"$python" -P -m {module}
+start=()
+if [ -z "$OUTLAST_MACHINE" ] && {unit} true 2>/dev/null; then
+    start=({unit} --unit=outlast-{name})
+    for variable in $(compgen -e); do start+=("--setenv=$variable=${!variable}"); done
+fi
+"${start[@]}" "$python" -P -m {module}
 log "the {name} ended with $?; switching off"
 shutdown -h now
 """
@@ -32,7 +48,12 @@ def boot_script(name: str, module: str, *, before: str = "", settings: Mapping[s
 
     `before` are commands that run first, `settings` environment variables.
     """
-    return _prepare(settings or {}) + before + _PROGRAM.format(name=name, module=module)
+    return _prepare(settings or {}) + before + program_script(name, module)
+
+
+def program_script(name: str, module: str) -> str:
+    """Return the end of the script: start the module, as a systemd unit if possible, and wait for its end."""
+    return _PROGRAM.replace("{unit}", _UNIT).replace("{name}", name).replace("{module}", module)
 
 
 def supervisor_script(cloud: str, machine: str, *, workspace_url: str, settings: Mapping[str, str]) -> str:

@@ -10,7 +10,9 @@ import gzip
 import hashlib
 import io
 import os
+import platform
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from importlib import resources
 import msgspec
 
 from outlast import private
-from outlast.errors import Exists, Missing
+from outlast.errors import Exists, Missing, OutlastError
 from outlast.kit.uv import run_uv
 from outlast.store.bucket import Bucket
 
@@ -37,7 +39,8 @@ _stored: dict[tuple[str, str], str] = {}
 def store_libraries(bucket: Bucket, *, extra: str = "", architecture: str = "x86_64") -> str:
     """Return the key of the libraries' archive in the workspace; build and upload it if it is not there.
 
-    `extra` adds the client of a cloud's API. Raises OutlastError if uv is missing or cannot download.
+    `extra` adds the client of a cloud's API; `db` has the drivers of databases alone. Raises OutlastError if uv
+    is missing or cannot download.
     """
     name = f"libraries-{extra or 'core'}-{architecture}"
     return _store(bucket, name, _lock(extra or "core"), lambda lock: _libraries(lock, architecture))
@@ -48,16 +51,54 @@ def store_uv(bucket: Bucket, *, architecture: str = "x86_64") -> str:
     return _store(bucket, f"uv-{architecture}", _lock("uv"), lambda lock: _uv(lock, architecture))
 
 
+def fetch_libraries(bucket: Bucket, extra: str, *, folder: str) -> str:
+    """Fetch the libraries of `extra`, which the submitter stored, on a machine; return their folder for this Python.
+
+    Raises OutlastError if they are not in the workspace, or not for this Python.
+    """
+    name = f"libraries-{extra}-{platform.machine()}"
+    try:
+        key = msgspec.json.decode(bucket.get(f"kits/{_named(name, _lock(extra))}.json"), type=str)
+        body = bucket.get(key)
+    except Missing as problem:
+        raise OutlastError(f"{name} is not in the workspace", hint="submit the run again") from problem
+    digest = key.split("/")[1]
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise OutlastError(f"{key} is damaged: its content does not match its name", hint="delete it, and submit again")
+    target = os.path.join(folder, digest)
+    found = os.path.join(target, f"{sys.version_info.major}.{sys.version_info.minor}")
+    if not os.path.isdir(found):
+        os.makedirs(target, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(body)) as members:
+            members.extractall(target, filter="data")
+    if not os.path.isdir(found):
+        raise OutlastError(f"{name} has no libraries for Python {os.path.basename(found)}")
+    return found
+
+
+def uv_archive(*, architecture: str = "x86_64") -> bytes:
+    """Return the archive with `bin/uv`, for a machine that gets it over ssh. Raises OutlastError."""
+    if architecture not in _PLATFORMS:
+        raise OutlastError(f"no `uv` for processor `{architecture}`", hint=f"use one of {', '.join(_PLATFORMS)}")
+    lock = _lock("uv")
+    name = _named(f"uv-{architecture}", lock)
+    return _cached(f"{name}.tar.gz", lock, lambda path: _uv(path, architecture))
+
+
+def _named(name: str, lock: bytes) -> str:
+    return f"{name}-{hashlib.sha256(lock + _LAYOUT.encode()).hexdigest()[:24]}"
+
+
 def _store(bucket: Bucket, name: str, lock: bytes, build: Callable[[str], bytes]) -> str:
-    digest = hashlib.sha256(lock + _LAYOUT.encode()).hexdigest()[:24]
-    known = (bucket.url, f"{name}-{digest}")
+    full = _named(name, lock)
+    known = (bucket.url, full)
     if known not in _stored:
         # The index maps a lock, which is known here, to an archive, whose name is the hash that machines verify.
-        index = f"kits/{name}-{digest}.json"
+        index = f"kits/{full}.json"
         try:
             _stored[known] = msgspec.json.decode(bucket.get(index), type=str)
         except Missing:
-            body = _cached(f"{name}-{digest}.tar.gz", lock, build)
+            body = _cached(f"{full}.tar.gz", lock, build)
             key = f"kits/{hashlib.sha256(body).hexdigest()}/{name}.tar.gz"
             bucket.put(key, body, durable=True)
             try:
@@ -112,9 +153,16 @@ def _uv(lock: str, architecture: str) -> bytes:
 
 
 def _install(lock: str, target: str, *, python: str, architecture: str) -> None:
-    platform = ("--python-platform", _PLATFORMS[architecture], "--python-version", python, "--only-binary", ":all:")
+    target_options = (
+        "--python-platform",
+        _PLATFORMS[architecture],
+        "--python-version",
+        python,
+        "--only-binary",
+        ":all:",
+    )
     arguments = ("pip", "install", "--quiet", "--require-hashes", "--no-deps", "--requirement", lock)
-    run_uv([*arguments, "--target", target, *platform], what="building the agent kit")
+    run_uv([*arguments, "--target", target, *target_options], what="building the agent kit")
 
 
 def _archive(folder: str) -> bytes:

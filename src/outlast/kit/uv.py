@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from outlast.errors import OutlastError
 
+# uv's own words for a package index that does not answer.
+NETWORK = re.compile(
+    r"error sending request|dns error|timed out|connection refused|Failed to fetch|Could not connect|status code 5\d\d",
+    re.IGNORECASE,
+)
 _HINT = "install it: `pip install uv`, or see https://docs.astral.sh/uv/"
 
 
@@ -31,7 +37,12 @@ def find_uv() -> str:
 
 
 def run_uv(
-    arguments: Sequence[str], *, what: str, cwd: str | None = None, environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    what: str,
+    cwd: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    input: str = "",
 ) -> str:
     """Run uv and return its output. Raises UvFailed with the reason that uv printed."""
     try:
@@ -40,7 +51,7 @@ def run_uv(
             cwd=cwd,
             # Certificates of this computer: a proxy or a mirror may have its own.
             env={"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1", **(os.environ if environment is None else environment)},
-            stdin=subprocess.DEVNULL,
+            input=input,
             capture_output=True,
             text=True,
             errors="replace",

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from outlast.billing.limit_usage import check_budget
+from outlast.billing.budget_check import check_budget
 from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Boot, InteractiveCloud, Machine, Offer, Requirements
 from outlast.errors import (
     BadRequest,
@@ -98,7 +98,7 @@ def roll_back(
     *,
     report: Report = lambda _: None,
 ) -> None:
-    """Delete machine and record; on failure, report what remains. Never raises."""
+    """Delete machine and record; on failure, report the leftovers. Never raises."""
     try:
         if _whose(cloud, machine_record.name) == machine_record.id:
             close(cloud, machine_records, machine_record)

@@ -120,9 +120,16 @@ def _change_type(cloud: InteractiveCloud, name: str, type: str, *, running: bool
             cloud.start(name)
 
 
-def snapshot(
-    cloud: InteractiveCloud, name: str, *, image: str, family: str, may_stop: bool = False, note: str = ""
-) -> Image:
+class ImageDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """Name and description of an image to create."""
+
+    name: str
+    family: str = ""
+    labels: dict[str, str] = {}
+    note: str = ""
+
+
+def snapshot(cloud: InteractiveCloud, name: str, *, draft: ImageDraft, may_stop: bool = False) -> Image:
     """Make an image of the disk. Stops and restarts a running machine only with `may_stop`."""
     machine = cloud.machine(name)
     running = machine.status in ("pending", "running", "stopping")
@@ -134,7 +141,7 @@ def snapshot(
     if running:
         cloud.stop(name)
     try:
-        return cloud.snapshot(name, image, family=family, note=note)
+        return cloud.snapshot(name, draft.name, family=draft.family, labels=draft.labels, note=draft.note)
     finally:
         if running:
             cloud.start(name)

@@ -5,6 +5,7 @@ Each command is sent once. After a lost connection, the caller must find out whe
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 import time
@@ -15,6 +16,9 @@ from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, Not
 from outlast.machines import sshfiles
 
 _PROBE_S = 20.0
+_ASK_S = 1.0
+# The exit code of a process that SIGKILL ended.
+_KILLED = -9
 _TAIL = 2000
 # ssh's own exit code; a remote command may also exit with it.
 _SSH_FAILED = 255
@@ -32,6 +36,8 @@ class Link:
         self.host = sshfiles.alias(name)
         self.patience_s = cloud.traits.ssh_s if patience_s is None else patience_s
         self._socket = ""
+        # Between two questions to the cloud while a command runs.
+        self._ask_s = max(_ASK_S, cloud.traits.keepalive_poll_s)
 
     def argv(self, *, tty: bool = False, options: Sequence[str] = ()) -> list[str]:
         """Wait until the machine accepts ssh and return `ssh … outlast-NAME`, to which a command may be appended."""
@@ -45,41 +51,67 @@ class Link:
         input: bytes | None = None,
         check: bool = True,
         timeout_s: float | None = None,
+        label: str = "",
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command on the machine: a string goes to the remote shell, a sequence is quoted for it.
 
         Raises CloudUnreachable if the connection broke (the command may have been executed) or on a timeout, and
-        CloudError if the command failed and `check` is set.
+        CloudError if the command failed and `check` is set. Errors show the label, if given, instead of the command.
         """
         text = command if isinstance(command, str) else shlex.join(command)
+        shown = label or f"`{_shown(text)}`"
         # `--` ends ssh's options, as a command may start with a dash.
         argv = [*self.argv(), "--", text]
         try:
-            answer = subprocess.run(
-                argv,
-                input=input,
-                stdin=subprocess.DEVNULL if input is None else None,
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
-            )
+            answer = self._communicate(argv, input, timeout_s)
         except subprocess.TimeoutExpired as problem:
             raise CloudUnreachable(
-                f"`{_shown(text)}` on {self.name} took longer than {timeout_s:g} s",
+                f"{shown} on {self.name} took longer than {timeout_s:g} s",
                 hint="it may still be running on the machine",
             ) from problem
-        if answer.returncode == _SSH_FAILED and not self._alive():
+        if answer.returncode in (_SSH_FAILED, _KILLED) and not self._alive():
             self.close()
             raise CloudUnreachable(
-                f"the connection to {self.name} was lost during `{_shown(text)}`: {_tail(answer.stderr)}",
+                f"the connection to {self.name} was lost during {shown}: {_tail(answer.stderr)}",
                 hint=f"`outlast machine show {self.name}` shows its status",
             )
         if check and answer.returncode != 0:
             raise CloudError(
-                f"`{_shown(text)}` on {self.name} exited with {answer.returncode}: "
+                f"{shown} on {self.name} exited with {answer.returncode}: "
                 f"{_tail(answer.stderr) or _tail(answer.stdout) or 'no output'}"
             )
         return answer
+
+    def _communicate(
+        self, argv: list[str], input: bytes | None, timeout_s: float | None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run ssh; kill it when the cloud reports that the machine stopped, which ssh notices ten seconds later.
+
+        Raises TimeoutExpired.
+        """
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        ends_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        with subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while True:
+                try:
+                    output = process.communicate(input, timeout=min(self._ask_s, max(0.0, ends_at - time.monotonic())))
+                    return subprocess.CompletedProcess(argv, process.returncode, *output)
+                except subprocess.TimeoutExpired:
+                    input = None  # `communicate` keeps it, and accepts it only once
+                    if time.monotonic() >= ends_at:
+                        process.kill()
+                        raise
+                    if not self._runs():
+                        process.kill()
+
+    def _runs(self) -> bool:
+        """Return whether the machine runs, as far as its cloud reports it."""
+        try:
+            return self.cloud.machine(self.name).status == "running"
+        except NotFound:
+            return False
+        except CloudError:
+            return True
 
     def rsync_shell(self) -> str:
         """Return the value of `rsync -e`; the destination is `Link.host` and a path."""
@@ -158,6 +190,8 @@ class Link:
 
     def _alive(self) -> bool:
         """Return whether the shared connection works: then exit code 255 came from the command."""
+        if not self._runs():
+            return False
         for argv in (["-O", "check", self.host], ["-o", "ControlMaster=no", self.host, "true"]):
             try:
                 answer = subprocess.run(

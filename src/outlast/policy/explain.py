@@ -16,7 +16,7 @@ from outlast.policy.decide import (
     worthwhile,
 )
 from outlast.policy.lifetimes import life_s
-from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot
+from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot, finite
 from outlast.spec.duration import describe_s
 
 
@@ -41,7 +41,8 @@ class Explanation:
 
 
 def explain(view: PolicyView) -> Explanation:
-    """Return the choice of `decide` with its reasons."""
+    """Return the choice of `decide` with its reasons. NaN and infinity count as unknown."""
+    view = finite(view)
     choice = decide(view)
     options = [_spot(view, spot, choice) for spot in view.spots]
     demand = view.on_demand
@@ -54,7 +55,7 @@ def explain(view: PolicyView) -> Explanation:
             start_s=view.start_left_s if held else demand.start_s,
             value=0.0,
             chosen=choice.kind == "on demand",
-            note="held" if held else "always to be had",
+            note="held" if held else "always available",
         )
     )
     options.append(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Kind = Literal["wait", "spot", "on demand"]
 
+# Instead of unknown work and an unknown price: a century, and more than any machine costs.
+_LONG_S, _DEAR_USD = 100 * 365 * 86400.0, 1e6
 # The name of the on-demand machine in `held`.
 ON_DEMAND = "on demand"
 
@@ -56,6 +59,33 @@ class PolicyView:
     interval_s: float = 60.0
     # Unsaved work that the loss of a spot machine would cost.
     unsaved_s: float = 0.0
+
+
+def finite(view: PolicyView) -> PolicyView:
+    """Return the view without NaN and infinity: unknown work is long, an unknown deadline is now, and a spot machine
+    whose price or times are unknown is not considered.
+    """
+    time_left = view.time_left_s
+    if time_left is not None and not math.isfinite(time_left):
+        time_left = None if time_left > 0 else 0.0
+    return replace(
+        view,
+        work_left_s=view.work_left_s if math.isfinite(view.work_left_s) else _LONG_S,
+        time_left_s=time_left,
+        on_demand=OnDemand(price=_or(view.on_demand.price, _DEAR_USD), start_s=_or(view.on_demand.start_s, 0.0)),
+        spots=tuple(spot for spot in view.spots if all(map(math.isfinite, _figures(spot)))),
+        start_left_s=_or(view.start_left_s, 0.0),
+        interval_s=_or(view.interval_s, 60.0),
+        unsaved_s=_or(view.unsaved_s, 0.0),
+    )
+
+
+def _or(value: float, otherwise: float) -> float:
+    return value if math.isfinite(value) else otherwise
+
+
+def _figures(spot: Spot) -> tuple[float, ...]:
+    return (spot.price, spot.age_s, spot.start_s, spot.up_s, spot.seen_s, spot.move_usd, spot.advised_life_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Records(Generic[R]):
 
     def now(self) -> float:
         """Return the time by the store's clock: the one that it gives to a write of ours."""
-        return self.bucket.put("clock", b"").modified_at
+        return self.bucket.now("clock")
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}.json"

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 
 import msgspec
@@ -26,6 +26,9 @@ from outlast.store.bucket import Bucket
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.store.parts import PART_BYTES, Part, StoredFile
 
+# A time beyond the year 2200 is a damaged one.
+_NS_MAX = 7_258_118_400 * 10**9
+
 
 def restore(
     bucket: Bucket,
@@ -34,6 +37,7 @@ def restore(
     folder: str,
     *,
     names: Collection[str] = (),
+    node: int = 0,
     each: ParallelMap = in_parallel,
 ) -> tuple[Manifest | None, list[str]]:
     """Restore the newest intact checkpoint into the folder; also return remarks on damaged ones and omitted links.
@@ -47,8 +51,10 @@ def restore(
     for checkpoint in checkpoints:
         shutil.rmtree(staged, ignore_errors=True)
         try:
-            manifest = read_manifest(bucket, run, checkpoint.id)
+            # Every node receives the files of all: frameworks such as DCP read shards that other ranks wrote.
+            manifest = read_manifest(bucket, run, checkpoint.id).seen_by(node)
             manifest = msgspec.structs.replace(manifest, digests=_fetch(bucket, manifest, staged, each))
+            _restore_times(staged, manifest)
             left_out = _make_links(manifest, staged)
             _exchange(folder, staged, manifest, names)
         except (Missing, Damaged) as problem:
@@ -69,6 +75,22 @@ def _exchange(folder: str, staged: str, manifest: Manifest, names: Collection[st
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     os.replace(staged, folder)
+
+
+def _restore_times(folder: str, manifest: Manifest) -> None:
+    """Restore the times of files and of their folders, the oldest first: programs resume from the newest one."""
+    times: dict[str, int] = {}
+    for file in manifest.files:
+        changed_ns = manifest.changed_ns.get(file.path, 0)
+        if file.link or not 0 < changed_ns < _NS_MAX:
+            continue
+        path = file.path
+        while path:
+            times[path] = max(times.get(path, 0), changed_ns)
+            path = os.path.dirname(path)
+    for path, changed_ns in sorted(times.items(), key=lambda item: (item[1], -item[0].count("/"))):
+        with suppress(OSError):
+            os.utime(os.path.join(folder, path), ns=(changed_ns, changed_ns), follow_symlinks=False)
 
 
 def _exchange_some(folder: str, staged: str, manifest: Manifest, names: Collection[str]) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from outlast.billing.egress import egress_usd
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun, StoreUnreachable, WorkspaceError
 from outlast.runs.state import RunState
+from outlast.spec.spec import RetentionSpec
 from outlast.store.codec import decoded
 from outlast.store.parallel import ParallelMap, suited_to
 
@@ -42,6 +43,8 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # `[limits] steps` of the run; 0: none.
     steps: int = 0
     egress_usd: float = 0.0
+    # `[retention]` of the run; None: it is kept.
+    retention: RetentionSpec | None = None
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -56,10 +59,17 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{self.ended:011d}-{self.submitted:011d}-{self.rest}.json"
 
 
-def record_of(run: str, state: RunState, *, url: str, steps: int = 0) -> EndedRun:
+def record_of(
+    run: str, state: RunState, *, url: str, steps: int = 0, retention: RetentionSpec | None = None
+) -> EndedRun:
     short = msgspec.structs.replace(state, checkpoints=state.checkpoints[-1:], cooldowns={})
     return EndedRun(
-        run=run, state=short, checkpoints=len(state.checkpoints), steps=steps, egress_usd=egress_usd(state, url)
+        run=run,
+        state=short,
+        checkpoints=len(state.checkpoints),
+        steps=steps,
+        egress_usd=egress_usd(state, url),
+        retention=retention,
     )
 
 
@@ -95,6 +105,8 @@ class EndedRuns:
         self._broken: set[str] = set()
         self._unindexed: dict[str, EndedRun] = {}
         self._complete = False
+        # A listed page was gone when it was read: runs were deleted meanwhile.
+        self._replaced = False
         # The last query with its listing, and its result.
         self._last_query: object = None
         self._last_result: tuple[list[EndedRun], bool] = ([], False)
@@ -130,6 +142,19 @@ class EndedRuns:
             self.bucket.create(_PAGES + page.name, msgspec.json.encode(records))
         except Exists:
             pass
+
+    def remove(self, runs: Collection[str]) -> None:
+        """Remove the records of deleted runs: pages are replaced by pages without them. May be repeated."""
+        gone = set(runs)
+        loose = [_LOOSE + key.name for key in self._keys(_LOOSE) if key.rest in gone]
+        pages = [key.name for key in self._keys(_PAGES)]
+        contents = dict(zip(pages, self.each(self._page, pages), strict=True))
+        stale = [name for name, records in contents.items() if any(record.run in gone for record in records)]
+        left = [record for name in stale for record in contents[name] if record.run not in gone]
+        for begin in range(0, len(left), PAGE):
+            self.write_page(left[begin : begin + PAGE])
+        # Last: a crash before leaves copies, which readers drop.
+        self.bucket.delete_many([*loose, *(_PAGES + name for name in stale)])
 
     def complete(self) -> bool:
         """Return whether every ended run has a record."""
@@ -169,7 +194,10 @@ class EndedRuns:
             query = (limit, frozenset(but), tuple(loose), tuple(pages))
             if query == self._last_query and self.complete() and not self._broken:
                 return self._last_result
+            self._replaced = False
             packed, more = self._packed(limit, loose, pages)
+            if self._replaced:
+                continue
             found: dict[str, _Key] = loose | {run: _key_of(record) for run, record in packed.items()}
             order = sorted((key, run) for run, key in found.items() if run not in but)
             chosen = [run for _, run in order[: limit or None]]
@@ -221,7 +249,9 @@ class EndedRuns:
         if name not in self._pages and name not in self._broken:
             try:
                 self._pages[name] = decoded(self.bucket.get(_PAGES + name), tuple[EndedRun, ...], _PAGES + name)
-            except (Damaged, Missing):
+            except Missing:
+                self._replaced = True
+            except Damaged:
                 self._broken.add(name)
         return self._pages.get(name, ())
 

@@ -13,6 +13,8 @@ import msgspec
 # How an attempt ended. `preempted`: the cloud took the machine. `killed`: by a signal, without a notice. `hung`: no
 # progress. `broken`: the command never started. `stopped`: the run was over.
 Outcome = Literal["preempted", "crashed", "killed", "hung", "broken", "stopped"]
+# How the command ended: `orderly` by itself; `handled` by its handler of SIGTERM, with a signal's code; `cut` short.
+Ending = Literal["orderly", "handled", "cut"]
 
 
 # Up to the year 33,658: a story with another time was not written by us.
@@ -44,6 +46,8 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     price_usd_per_hour: float
     on_demand_usd_per_hour: float = 0.0
     machine: str = ""
+    # Of a distributed run: the machines in the order of their ranks. Those of the attempt before are kept.
+    members: tuple[str, ...] = ()
 
 
 class LaunchRefused(_Event, frozen=True, kw_only=True, tag="launch_refused"):
@@ -71,6 +75,8 @@ class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
     checkpoint: str
     step: int | None = None
     bytes: int = 0
+    # When its files were last changed, by the machine's clock; 0 if unknown.
+    changed_at: float = 0.0
     # The metric of `keep_best`; empty if it was not logged as a number.
     metrics: dict[str, float] = {}
 
@@ -83,6 +89,8 @@ class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
     grace_s: float
     # The supervisor moves the run to another machine, for its deadline or its cost; the cloud did not ask.
     moves: bool = False
+    # The rank of the machine. The notice of one ends the attempt on all.
+    node: int = 0
 
 
 class Warned(_Event, frozen=True, kw_only=True, tag="warned"):
@@ -103,6 +111,8 @@ class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
     keep_s: float = 0.0
     # Why the newest state of the checkpoint folder was not committed; empty if it was.
     unsaved: str = ""
+    # Whether the command handled SIGTERM or was cut short, which 143 alone does not show.
+    ending: Ending | Literal[""] = ""
 
 
 class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
@@ -119,6 +129,15 @@ class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
     attempt: int
     why: str
     preempted: bool = True
+    # The ranks whose machines the next attempt cannot keep.
+    nodes: tuple[int, ...] = ()
+
+
+class Retired(_Event, frozen=True, kw_only=True, tag="retired"):
+    """The next attempt keeps none of the machines that survived this one; written before they are deleted."""
+
+    attempt: int
+    why: str = ""
 
 
 class Released(_Event, frozen=True, kw_only=True, tag="released"):
@@ -187,6 +206,7 @@ Event = (
     | Stopped
     | Finished
     | Lost
+    | Retired
     | Released
     | Waiting
     | LimitNear

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -10,6 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from outlast.spec.checkpoint_patterns import is_meant, may_hold
+from outlast.spec.resume_option import newest_of
 
 # Size, modification time in nanoseconds, and inode of a file.
 Mark = tuple[int, int, int]
@@ -131,3 +133,15 @@ def _target(link: str, inside: str, below: str) -> str:
     if os.path.normpath(target).startswith(inside):
         return os.path.relpath(os.path.normpath(target).removeprefix(inside), below or ".")
     return target
+
+
+def newest_path(pattern: str, *, root: str, checkpoints: str) -> str:
+    """Return the newest path that matches, relative to `root` as the pattern is; empty if there is none."""
+    pattern = pattern.replace("$OUTLAST_CHECKPOINT_DIR", glob.escape(checkpoints))
+    found = []
+    for path in glob.glob(pattern, root_dir=root, recursive=True):
+        try:
+            found.append((path, os.stat(os.path.join(root, path)).st_mtime))
+        except OSError:
+            continue  # a dangling link
+    return newest_of(found)

@@ -9,8 +9,12 @@ import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
 from outlast.runs.numbering import keep_hint
+from outlast.store.bucket import Entry
 from outlast.store.codec import decoded
 from outlast.workspace import Workspace
+
+# Stores report times in seconds or better: an entry that is older than this changes with the next write.
+_FINAL_S = 3.0
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +36,22 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
 
 
+class _ReadSeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A seat as it was read, when its entry was first listed, and whether a later write would change the entry."""
+
+    entry: Entry
+    since: float
+    seat: Seat
+    final: bool
+
+
 class Groups:
     """The groups of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.bucket = workspace.bucket
+        self._read: dict[str, _ReadSeat] = {}
 
     def reserve(self, name: str, *, who: str, tasks: tuple[str, ...]) -> str:
         """Create a group under the next free number of its name, such as `evolve-3`."""
@@ -97,11 +111,20 @@ class Groups:
         self.bucket.put(f"groups/{group}/seats/{seat.run}", msgspec.json.encode(seat))
 
     def seats(self, group: str) -> list[Seat]:
-        """Return the seats of all members. Unreadable seats are skipped."""
-        found = []
-        for entry in self.bucket.list(f"groups/{group}/seats/"):
-            try:
-                found.append(decoded(self.bucket.get(entry.key), Seat, entry.key))
-            except (Missing, Damaged):
-                continue
-        return found
+        """Return the seats of all members. Unreadable seats are skipped, and unchanged ones are not read again."""
+        entries = list(self.bucket.list(f"groups/{group}/seats/"))
+        return [seat for seat in self.workspace.each(self._seat, entries) if seat is not None]
+
+    def _seat(self, entry: Entry) -> Seat | None:
+        known, now = self._read.get(entry.key), self.workspace.clock()
+        since = now
+        if known is not None and known.entry == entry:
+            if known.final:
+                return known.seat
+            since = known.since
+        try:
+            seat = decoded(self.bucket.get(entry.key), Seat, entry.key)
+        except (Missing, Damaged):
+            return None
+        self._read[entry.key] = _ReadSeat(entry=entry, since=since, seat=seat, final=now - since > _FINAL_S)
+        return seat

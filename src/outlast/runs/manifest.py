@@ -36,12 +36,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     # The parts of the list of files, if it is not in the manifest.
     table: tuple[Part, ...] = ()
+    # Path → time of change in nanoseconds. In a long list of files, only the large ones have it.
+    changed_ns: dict[str, int] = {}
     # Path → sha256 of small files. Known to the process that restored them; not stored.
     digests: dict[str, bytes] = {}
+    # The ranks that wrote files, where `seen_by` has left some out; not stored.
+    writers: frozenset[int] = frozenset()
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+    def seen_by(self, node: int) -> Manifest:
+        """Return the manifest with one file for each path: a node's own, else that of the lowest rank."""
+        if not any(file.node for file in self.files):
+            return self
+        chosen: dict[str, StoredFile] = {}
+        for file in sorted(self.files, key=lambda file: (file.node != node, file.node)):
+            chosen.setdefault(file.path, file)
+        writers = frozenset(file.node for file in self.files)
+        return msgspec.structs.replace(self, files=tuple(chosen.values()), writers=writers)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -57,6 +71,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...] = ()
     step: int | None = None
+    changed_ns: dict[str, int] = {}
     # The parts that contain the files of the table, and the parts of the table.
     packs: tuple[Part, ...] = ()
     table: tuple[Part, ...] = ()
@@ -106,7 +121,9 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
         files += _table_files(table, stored.packs, key)
         files += tuple(StoredFile(path=path, link=target) for path, target in table.links.items())
         folders += tuple(table.folders)
-    if len({*folders, *(file.path for file in files)}) != len(files) + len(folders):
+    if len({*((0, path) for path in folders), *((file.node, file.path) for file in files)}) != len(files) + len(
+        folders
+    ):
         raise Damaged(f"{key} names a file twice")
     return Manifest(
         run=run,
@@ -115,6 +132,7 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
         files=files,
         folders=folders,
         step=stored.step,
+        changed_ns=stored.changed_ns,
         table=stored.table,
     )
 
@@ -160,23 +178,29 @@ def _inline(manifest: Manifest) -> _Stored:
         files=manifest.files,
         folders=manifest.folders,
         step=manifest.step,
+        changed_ns=manifest.changed_ns,
     )
 
 
 def _with_table(manifest: Manifest, own: Parts) -> _Stored:
     """Store the table durably; return the manifest without the files in it."""
-    listed = [file for file in manifest.files if not file.link and (file.size is not None or not file.parts)]
+    # The table has no ranks: files of other nodes stay in the manifest.
+    alone = [file for file in manifest.files if not file.node]
+    listed = [file for file in alone if not file.link and (file.size is not None or not file.parts)]
     # Sorted by pack and offset, most gaps are 0 and compress well.
     listed.sort(key=lambda file: (file.parts[0].key if file.parts else "", file.at))
     packs = list({file.parts[0].key: file.parts[0] for file in listed if file.parts}.values())
-    rest = tuple(file for file in manifest.files if file.parts and file.size is None)
+    rest = tuple(file for file in manifest.files if file.node or (file.parts and file.size is None))
     body = msgspec.json.encode(_table_of(manifest, listed, packs))
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     body = compressor.compress(body) + compressor.flush()
     size = parts.PART_BYTES
     table = tuple(own.store(body[at : at + size]) for at in range(0, len(body), size))
     own.make_durable()
-    return msgspec.structs.replace(_inline(manifest), files=rest, folders=(), packs=tuple(packs), table=table)
+    changed_ns = {file.path: manifest.changed_ns[file.path] for file in rest if file.path in manifest.changed_ns}
+    return msgspec.structs.replace(
+        _inline(manifest), files=rest, folders=(), packs=tuple(packs), table=table, changed_ns=changed_ns
+    )
 
 
 def _table_of(manifest: Manifest, listed: list[StoredFile], packs: list[Part]) -> _Table:
@@ -195,7 +219,7 @@ def _table_of(manifest: Manifest, listed: list[StoredFile], packs: list[Part]) -
         gaps=gaps,
         sizes=[file.bytes for file in listed],
         executable=[number for number, file in enumerate(listed) if file.executable],
-        links={file.path: file.link for file in manifest.files if file.link},
+        links={file.path: file.link for file in manifest.files if file.link and not file.node},
         folders=list(manifest.folders),
     )
 

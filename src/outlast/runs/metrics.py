@@ -22,6 +22,8 @@ PIECE_BYTES = 64 * 1024
 _STEP_MAX = 2**53
 _NAME_MAX = 200
 _OWN = ("step", "at")
+# JSON has no NaN: pieces store this text for NaN and infinities.
+_NOT_FINITE = "NaN"
 
 End = Literal["preempted", "lost", "crashed"]
 
@@ -32,6 +34,8 @@ class Row(msgspec.Struct, frozen=True):
     step: int
     at: float
     values: dict[str, float]
+    # The metrics that were NaN or infinite.
+    not_finite: tuple[str, ...] = ()
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -55,25 +59,33 @@ class Curves(msgspec.Struct, frozen=True):
 
     series: dict[str, tuple[Point, ...]]
     marks: tuple[CurveMark, ...]
+    # Metric → the steps at which it was NaN or infinite; its series has no points there.
+    not_finite: dict[str, tuple[int, ...]] = {}
 
 
 # Rows as bytes
 
 
 def parsed(line: bytes) -> Row | None:
-    """Parse a line into a row with its finite values; None if it is not a row."""
+    """Parse a line into a row; None if it is not a row."""
     found = _decoded(line)
     if not isinstance(found, dict):
         return None
-    step = _number(found.get("step"))
+    step = finite(found.get("step"))
     if step is None or step != math.floor(step) or abs(step) > _STEP_MAX:
         return None
-    values = {
-        name: number
+    named = {
+        name: value
         for name, value in found.items()
-        if name not in _OWN and name.isprintable() and len(name) <= _NAME_MAX and (number := _number(value)) is not None
+        if name not in _OWN and name.isprintable() and len(name) <= _NAME_MAX
     }
-    return Row(int(step), _number(found.get("at")) or 0.0, values)
+    values = {name: number for name, value in named.items() if (number := finite(value)) is not None}
+    odd = tuple(name for name, value in named.items() if _is_not_finite(value))
+    return Row(int(step), finite(found.get("at")) or 0.0, values, odd)
+
+
+def _is_not_finite(value: object) -> bool:
+    return value == _NOT_FINITE or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _decoded(line: bytes) -> object:
@@ -91,7 +103,7 @@ def _decoded(line: bytes) -> object:
         return None
 
 
-def _number(value: object) -> float | None:
+def finite(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -101,7 +113,8 @@ def _number(value: object) -> float | None:
 
 
 def line_of(row: Row) -> bytes:
-    return msgspec.json.encode({"step": row.step, "at": row.at, **row.values}) + b"\n"
+    odd = dict.fromkeys(row.not_finite, _NOT_FINITE)
+    return msgspec.json.encode({"step": row.step, "at": row.at, **row.values, **odd}) + b"\n"
 
 
 # Pieces
@@ -159,13 +172,20 @@ def stitch(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> Cu
     """
     by_number = {attempt.number: attempt for attempt in attempts}
     curves: dict[str, dict[int, Point]] = {}
+    gaps: dict[str, set[int]] = {}
     for number in sorted({*rows, *by_number}):
         begin = _begin(rows.get(number, ()), by_number.get(number))
         if begin is not None:
             curves = {name: {s: p for s, p in points.items() if s < begin} for name, points in curves.items()}
+            gaps = {name: {s for s in steps if s < begin} for name, steps in gaps.items()}
         for name, points in _own_points(number, rows.get(number, ())).items():
             curves.setdefault(name, {}).update(points)
-    return Curves({name: tuple(points.values()) for name, points in curves.items() if points}, _marks(rows, attempts))
+        for row in rows.get(number, ()):
+            for name in row.not_finite:
+                gaps.setdefault(name, set()).add(row.step)
+    series = {name: tuple(points.values()) for name, points in curves.items() if points}
+    odd = {name: tuple(sorted(steps)) for name, steps in gaps.items() if steps}
+    return Curves(series, _marks(rows, attempts), odd)
 
 
 def _begin(rows: Iterable[Row], attempt: Attempt | None) -> int | None:
@@ -213,3 +233,16 @@ def _end(attempt: Attempt) -> End | None:
     if attempt.outcome == "lost":
         return "lost"
     return "crashed" if attempt.outcome in ("crashed", "killed", "hung", "broken") else None
+
+
+def thinned(points: Sequence[Point], stretches: int) -> Sequence[Point]:
+    """Reduce a long curve to the lowest and the highest point of each stretch, and the newest: no peak is lost."""
+    if len(points) <= 2 * stretches:
+        return points
+    kept: list[Point] = []
+    stretches = max(1, stretches)
+    for number in range(stretches):
+        part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
+        ends = {min(part, key=lambda p: p.value), max(part, key=lambda p: p.value)}
+        kept += sorted(ends, key=lambda p: p.step)
+    return kept if kept[-1] is points[-1] else [*kept, points[-1]]

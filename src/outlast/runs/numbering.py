@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlast.errors import Missing, WorkspaceError
+from outlast.runs.deleted import used_up_to
 from outlast.store.bucket import Bucket
 
 
 def next_number(bucket: Bucket, name: str) -> int:
-    """Return the first number after those of all runs and groups of that name.
+    """Return the first number after those of all runs and groups of that name, deleted ones included.
 
     Only a first guess: the caller creates an object under the number, and takes the next one if it exists.
     """
@@ -17,8 +18,8 @@ def next_number(bucket: Bucket, name: str) -> int:
     def taken(number: int) -> bool:
         return any(True for _ in bucket.list(f"runs/{name}-{number}/", limit=1))
 
-    hint = _hint(bucket, name)
-    return first_free(taken, hint if hint and taken(hint) else 0)
+    hint, deleted = _hint(bucket, name), used_up_to(bucket, name)
+    return first_free(taken, hint if hint > deleted and taken(hint) else deleted)
 
 
 def first_free(taken: Callable[[int], bool], last: int) -> int:

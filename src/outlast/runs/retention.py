@@ -47,13 +47,14 @@ def prune(
     *,
     rule: CheckpointSpec,
     parts: Parts,
+    pending: frozenset[str] = frozenset(),
     each: ParallelMap = in_parallel,
 ) -> int:
     """Delete the checkpoints that are not kept, and unused uploads of this attempt; return the number of objects.
 
     Only for the attempt that has just committed, the only writer. It deletes its own parts and those of earlier, fenced
     attempts. A later attempt uses an earlier one's parts only through the checkpoint that it restored, which is among
-    the newest two.
+    the newest two. `pending` parts belong to a commit that waits for other machines of the run.
     """
     keep = kept(checkpoints, rule)
     names = {checkpoint.id for checkpoint in keep}
@@ -62,7 +63,7 @@ def prune(
     if old or unused:
         # A manifest never changes, so an attempt reads each one once.
         parts.named = {c.id: parts.named.get(c.id) or read_keys(bucket, run, c.id) for c in keep}
-    needed = frozenset[str]().union(*parts.named.values())
+    needed = pending.union(*parts.named.values())
     gone = 0
     for checkpoint, keys in old.items():
         gone += _delete(bucket, keys - needed, parts, each)

@@ -1,6 +1,6 @@
 """Snapshots: the folded state of a story, stored beside it, so that a reader need not fetch every event.
 
-A snapshot is a cache. A reader believes it only if all of these hold; otherwise it reads the whole story:
+A snapshot is a cache. A reader uses it only if all of these hold; otherwise it reads the whole story:
 - its checksum fits its body, so that a damaged object is recognised;
 - the same code folded it, by a fingerprint of the modules that define events and states;
 - the story contains the last event of the snapshot, with the same body.

@@ -2,80 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
 from outlast.errors import InvalidTransition
 from outlast.runs import events as ev
-from outlast.runs.events import Event, Outcome
-
-Ending = Literal["", "finished", "failed", "cancelled"]
-# placed → started → over, with `noticed` on the way from either.
-AttemptPhase = Literal["placed", "started", "noticed", "over"]
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a run on one machine, as recorded in the story."""
-
-    number: int
-    machine: str
-    cloud: str
-    region: str
-    zone: str
-    type: str
-    spot: bool
-    price_usd_per_hour: float
-    on_demand_usd_per_hour: float
-    placed_at: float
-    # The numbers of two events; the store's times of both give the duration by one clock.
-    started_event: int = 0
-    over_event: int = 0
-    phase: AttemptPhase = "placed"
-    started_at: float = 0.0
-    resumed_from: str = ""
-    resumed_step: int | None = None
-    noticed_at: float = 0.0
-    warned_at: float = 0.0
-    notice_event: int = 0
-    grace_s: float = 0.0
-    over_at: float = 0.0
-    # "" while it is not over; "refused", "lost", "finished", "fenced" or the outcome of `Stopped`.
-    outcome: Outcome | Literal["", "refused", "lost", "finished", "fenced"] = ""
-    why: str = ""
-    exit_code: int | None = None
-    preempted: bool = False
-    # The supervisor itself moved the run.
-    moved: bool = False
-    keep_s: float = 0.0
-    # Why the newest state of the checkpoint folder was not committed; empty if it was.
-    unsaved: str = ""
-    saves: int = 0
-    saved_at: float = 0.0
-    released: bool = False
-    released_at: float = 0.0
-    cost_usd: float = 0.0
-    seconds: float = 0.0
-    disk_usd: float = 0.0
-
-
-class LimitBreach(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that was reached, and the time that the attempts have to save and stop."""
-
-    name: str
-    why: str
-    hint: str
-    grace_s: float
-    at: float
-
-
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    attempt: int
-    step: int | None
-    at: float
-    bytes: int
-    metrics: dict[str, float] = {}
+from outlast.runs.attempts import Attempt as Attempt
+from outlast.runs.attempts import AttemptPhase as AttemptPhase
+from outlast.runs.attempts import Checkpoint as Checkpoint
+from outlast.runs.attempts import Ending as Ending
+from outlast.runs.attempts import LimitBreach as LimitBreach
+from outlast.runs.events import Event
+from outlast.runs.members import also_gone, is_another_node, releasable, why_members_illegal
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +37,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     # The limits that are near, by name, and the one that was reached.
     near: dict[str, str] = {}
     limit: LimitBreach | None = None
+    # It was cancelled because the runs that it served have ended.
+    released: bool = False
 
     @property
     def exists(self) -> bool:
@@ -124,7 +65,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def closed(self) -> bool:
         """Whether the run is over and all its machines are released."""
-        return bool(self.ending) and all(a.released or a.outcome == "refused" for a in self.attempts)
+        return bool(self.ending) and all(a.released for a in self.attempts)
 
     @property
     def cost_usd(self) -> float:
@@ -156,6 +97,7 @@ EDGES: dict[type, frozenset[AttemptPhase]] = {
     ev.Stopped: frozenset({"placed", "started", "noticed"}),  # `placed`: code or data could not be fetched
     ev.Finished: frozenset({"started", "noticed"}),  # the command may finish after a notice
     ev.Lost: frozenset({"placed", "started", "noticed"}),  # the supervisor may give up at any time before the end
+    ev.Retired: frozenset({"over"}),  # before, its machines are in use
 }
 
 
@@ -183,8 +125,12 @@ def why_illegal(state: RunState, event: Event) -> str:
     if not 1 <= event.attempt <= len(state.attempts):
         return f"attempt {event.attempt} does not exist"
     attempt = state.attempts[event.attempt - 1]
+    if isinstance(event, ev.Noticed) and is_another_node(attempt, event):
+        return ""
     if attempt.phase not in EDGES[type(event)]:
         return f"attempt {event.attempt} is {attempt.outcome or attempt.phase}"
+    if isinstance(event, ev.Retired) and (attempt is not state.last or attempt.nodes == 1 or attempt.retired):
+        return f"attempt {event.attempt} has no machines that the next one could keep"
     return ""
 
 
@@ -197,7 +143,7 @@ def _illegal_place(state: RunState, event: ev.Placed) -> str:
         return f"attempt {last.number} is {last.phase}"
     if sum(a.phase != "over" for a in state.attempts) > 1:
         return "two attempts are active already"
-    return ""
+    return why_members_illegal(state, event)
 
 
 def _illegal_release(state: RunState, event: ev.Released) -> str:
@@ -208,7 +154,7 @@ def _illegal_release(state: RunState, event: ev.Released) -> str:
         return f"attempt {event.attempt} is released"
     if state.alive and attempt.phase != "over":
         return f"attempt {event.attempt} is {attempt.phase}"
-    return ""
+    return "" if releasable(state, attempt) else f"machines of attempt {event.attempt} are in use or may be kept"
 
 
 def step(state: RunState, event: Event) -> RunState:
@@ -247,7 +193,7 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
             return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
         case ev.Cancelled():
             why = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
-            return _end(state, "cancelled", event.at, why)
+            return _end(replace(state, released=bool(event.why and not event.who)), "cancelled", event.at, why)
         case _:
             assert_never(event)
 
@@ -264,6 +210,7 @@ def _new_attempt(event: ev.Placed) -> Attempt:
     return Attempt(
         number=event.attempt,
         machine=event.machine,
+        members=event.members,
         cloud=event.cloud,
         region=event.region,
         zone=event.zone,
@@ -280,7 +227,16 @@ def _over(attempt: Attempt, state: RunState, at: float, outcome: str, why: str) 
 
 
 _AttemptEvent = (
-    ev.LaunchRefused | ev.Started | ev.Saved | ev.Noticed | ev.Warned | ev.Stopped | ev.Finished | ev.Lost | ev.Released
+    ev.LaunchRefused
+    | ev.Started
+    | ev.Saved
+    | ev.Noticed
+    | ev.Warned
+    | ev.Stopped
+    | ev.Finished
+    | ev.Lost
+    | ev.Retired
+    | ev.Released
 )
 
 
@@ -291,8 +247,8 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
         case ev.LaunchRefused():
             cooldowns = {**state.cooldowns, **dict.fromkeys(event.offers, event.until)}
             state = replace(state, cooldowns=cooldowns)
-            # No machine was created, so there is nothing to release.
-            attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=True)
+            # No machine was created, so there is nothing to release, unless it was to keep some.
+            attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=attempt.nodes == 1)
         case ev.Started():
             state = replace(_fence_earlier(state, event), waiting="", waiting_until=0.0)
             attempt = replace(
@@ -310,35 +266,36 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 step=event.step,
                 at=event.at,
                 bytes=event.bytes,
+                changed_at=event.changed_at,
                 metrics=event.metrics,
             )
             state = replace(state, checkpoints=(*state.checkpoints, saved))
             attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at)
         case ev.Noticed():
-            attempt = replace(
-                attempt,
-                phase="noticed",
-                noticed_at=event.at,
-                grace_s=event.grace_s,
-                preempted=True,
-                moved=event.moves,
-                notice_event=state.length,
-                why=event.why,
-            )
+            attempt = _noticed(attempt, event, state.length)
         case ev.Warned():
             attempt = replace(attempt, warned_at=event.at)
         case ev.Stopped():
             preempted = attempt.preempted or event.outcome == "preempted"
             attempt = _over(attempt, state, event.at, event.outcome, event.why)
             attempt = replace(
-                attempt, exit_code=event.exit_code, preempted=preempted, keep_s=event.keep_s, unsaved=event.unsaved
+                attempt,
+                exit_code=event.exit_code,
+                preempted=preempted,
+                keep_s=event.keep_s,
+                unsaved=event.unsaved,
+                ending=event.ending,
             )
         case ev.Finished():
             attempt = replace(_over(attempt, state, event.at, "finished", ""), exit_code=event.exit_code)
         case ev.Lost():
             attempt = replace(
-                _over(attempt, state, event.at, "lost", event.why), preempted=attempt.preempted or event.preempted
+                _over(attempt, state, event.at, "lost", event.why),
+                preempted=attempt.preempted or event.preempted,
+                gone=also_gone(attempt, event.nodes),
             )
+        case ev.Retired():
+            attempt = replace(attempt, retired=True)
         case ev.Released():
             paid = {"cost_usd": event.cost_usd, "disk_usd": event.disk_usd, "seconds": event.seconds}
             attempt = replace(attempt, released=True, released_at=event.at, **paid)
@@ -346,6 +303,24 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             assert_never(event)
     state = _with(state, attempt)
     return _end(state, "finished", event.at, "") if isinstance(event, ev.Finished) else state
+
+
+def _noticed(attempt: Attempt, event: ev.Noticed, number: int) -> Attempt:
+    replace = msgspec.structs.replace
+    gone = also_gone(attempt, range(attempt.nodes) if event.moves else (event.node,))
+    if attempt.phase == "noticed":
+        return replace(attempt, gone=gone)  # another machine; its time runs already
+    return replace(
+        attempt,
+        phase="noticed",
+        noticed_at=event.at,
+        grace_s=event.grace_s,
+        preempted=True,
+        moved=event.moves,
+        notice_event=number,
+        why=event.why,
+        gone=gone,
+    )
 
 
 def _with(state: RunState, attempt: Attempt) -> RunState:

@@ -163,15 +163,18 @@ class Log(ABC, Generic[E, S]):
         self._nonces.append(getattr(event, "nonce", ""))
         self._last_crc32 = zlib.crc32(body)
 
-    def append(self, event: E, *, nonce: str) -> bool:
+    def append(self, event: E, *, nonce: str, new: bool = False) -> bool:
         """Append the event if it is legal in the current state of the story; return whether it was appended.
+
+        `new`: the log is probably empty, so it is read only if its first event exists.
 
         Exactly one writer wins each number. After a lost response the nonce shows that the event is ours. Raises
         StoreUnreachable; then the event may be stored, and the call may be repeated with the same nonce.
         """
         event = msgspec.structs.replace(event, nonce=nonce)
         while True:
-            self.refresh()
+            if not new or self.length:
+                self.refresh()
             if nonce in self._nonces:
                 return True
             if self.why_illegal(self.state, event):
@@ -180,6 +183,7 @@ class Log(ABC, Generic[E, S]):
             try:
                 self.bucket.create(self._key(self.length + 1), body)
             except Exists:
+                new = False
                 continue  # another writer was first, or our response was lost: read and check again
             self._add(event, self.step(self.state, event), body)
             self._appended()
@@ -188,9 +192,9 @@ class Log(ABC, Generic[E, S]):
     def _appended(self) -> None:
         """Run after each event that this process appended."""
 
-    def append_or_raise(self, event: E, *, nonce: str) -> None:
+    def append_or_raise(self, event: E, *, nonce: str, new: bool = False) -> None:
         """Append the event, or raise InvalidTransition with the reason."""
-        if not self.append(event, nonce=nonce):
+        if not self.append(event, nonce=nonce, new=new):
             raise InvalidTransition(
                 f"{self.name}: {type(event).__name__} was refused: {self.why_illegal(self.state, event)}",
                 hint=format_story(self.events),

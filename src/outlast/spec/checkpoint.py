@@ -31,6 +31,7 @@ def read_checkpoint(reader: Reader) -> CheckpointSpec:
         keep_every=reader.take("keep_every", count, 0),
         keep_best=reader.take("keep_best", _best, ""),
         keep_best_count=reader.take("keep_best_count", count, 1),
+        on_notice=reader.take("on_notice", _on_notice, ""),
     )
     if "keep_best_count" in reader.table and "keep_best" not in reader.table:
         reader.wrong("keep_best_count", 'requires a metric; add keep_best = "min:loss"')
@@ -75,6 +76,12 @@ def _together(paths: list[str]) -> tuple[str, tuple[str, ...]]:
             break
         depth += 1
     return "/".join(parts[0][:depth]) or ".", tuple(dict.fromkeys("/".join(part[depth:]) for part in parts))
+
+
+def _on_notice(value: Any) -> str:
+    if value not in ("save-now", "work-on"):
+        raise ValueError(f'expected "save-now" or "work-on", got {value!r}')
+    return str(value)
 
 
 def _best(value: Any) -> str:

@@ -13,7 +13,7 @@ from outlast.errors import SpecError
 from outlast.spec import fields, quantity
 from outlast.spec.reader import Reader, of, text, texts
 from outlast.spec.requirements import Range, Requirements
-from outlast.spec.spec import CodeSpec
+from outlast.spec.spec import CodeSpec, EnvironmentSpec
 
 _KIND = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?")
 _RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*")
@@ -120,6 +120,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     files_exclude: tuple[str, ...] = ()
     env: dict[str, str] = {}
     code: CodeSpec | None = None
+    # The packages of Ray and all jobs; `host`: those of the image, or of this computer.
+    environment: EnvironmentSpec = EnvironmentSpec(source="host")
     # Path on the machines → volume or a folder in it.
     volumes: dict[str, str] = {}
 

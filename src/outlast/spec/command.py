@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
+from outlast.spec.resume_option import Newest, fill_argv, fill_text, problems_in
 from outlast.spec.spec import ParamValue
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\{)?([A-Za-z_][A-Za-z0-9_.-]*)\}(\})?")
@@ -19,11 +20,16 @@ def render_param(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def argv_of(command: str | tuple[str, ...], params: Mapping[str, ParamValue]) -> list[str]:
-    """Return the argv to execute. Text is a shell command with quoted parameters; a list is used as it is."""
+def argv_of(
+    command: str | tuple[str, ...], params: Mapping[str, ParamValue], *, newest: Newest = lambda _: ""
+) -> list[str]:
+    """Return the argv to execute. Text is a shell command with quoted parameters; a list is used as it is.
+
+    `newest` fills `{resume:…}` and `{newest:…}`; without it nothing is there to resume from.
+    """
     if isinstance(command, str):
-        return ["/bin/bash", "-c", _substitute(command, params, quote=True)]
-    return [_substitute(word, params, quote=False) for word in command]
+        return ["/bin/bash", "-c", fill_text(_substitute(command, params, quote=True), newest)]
+    return fill_argv([_substitute(word, params, quote=False) for word in command], newest)
 
 
 def _substitute(text: str, params: Mapping[str, ParamValue], *, quote: bool) -> str:
@@ -44,7 +50,7 @@ def _substitute(text: str, params: Mapping[str, ParamValue], *, quote: bool) -> 
 def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) -> list[str]:
     """Return a message for each `{name}` that no parameter fills."""
     known = list(params)
-    problems = []
+    problems = problems_in(command)
     for text in (command,) if isinstance(command, str) else command:
         for doubled, name, closing in _PLACEHOLDER.findall(text):
             if (doubled and closing) or name in known:
@@ -53,6 +59,27 @@ def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) ->
             hint = f"; did you mean `{{{near[0]}}}`?" if near else f"; write {{{{{name}}}}} for literal braces"
             problems.append(f"uses {{{name}}}, but [params] has no `{name}`{hint}")
     return problems
+
+
+def unused_params(
+    given: Iterable[str], *, declared: Iterable[str], commands: Iterable[str | tuple[str, ...]], scripts: Iterable[str]
+) -> dict[str, str]:
+    """Return each parameter that nothing uses → the known name that it resembles, or "".
+
+    Known are the names of the file and of `{name}` in commands. The text of a script uses the names that occur in it,
+    as programs read `OUTLAST_PARAM_NAME`.
+    """
+    texts = [text for command in commands for text in ((command,) if isinstance(command, str) else command)]
+    filled = {name for text in texts for doubled, name, _ in _PLACEHOLDER.findall(text) if not doubled}
+    known = sorted({*declared, *filled})
+    mentioned = " ".join(scripts)
+    found = {}
+    for name in given:
+        spellings = {re.escape(name), re.escape(re.sub(r"\W", "_", name))}
+        if name in known or re.search(rf"(?<![A-Za-z0-9])(?:{'|'.join(spellings)})(?![A-Za-z0-9])", mentioned, re.I):
+            continue
+        found[name] = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), "")
+    return found
 
 
 def fills(command: str | tuple[str, ...], name: str) -> bool:
@@ -64,13 +91,18 @@ def fills(command: str | tuple[str, ...], name: str) -> bool:
 
 def is_plain(command: str | tuple[str, ...]) -> bool:
     """Return whether it is one program with arguments, to which more can be appended: no pipe, `&&` or redirection."""
-    return not isinstance(command, str) or not _SHELL.search(_PLACEHOLDER.sub("", command))
+    return not isinstance(command, str) or not _SHELL.search(_plain(command))
+
+
+def _plain(command: str) -> str:
+    return _PLACEHOLDER.sub("", fill_text(command, lambda _: ""))
 
 
 def script_of(command: str | tuple[str, ...]) -> str:
     """Return the script file that a simple command runs, relative to the code folder; empty if unknown."""
     if isinstance(command, str):
-        if _SHELL.search(_PLACEHOLDER.sub("", command)):
+        command = fill_text(command, lambda _: "")
+        if _SHELL.search(_plain(command)):
             return ""
         try:
             argv = shlex.split(command)

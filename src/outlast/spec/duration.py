@@ -34,6 +34,8 @@ def duration_s(value: object) -> float:
 
 def describe_s(seconds: float) -> str:
     """Format a duration: `0.4 s`, `42 s`, `3m 20s`, `2h 5m`, `3d 4h`."""
+    if not math.isfinite(seconds):
+        return "unlimited" if seconds > 0 else "unknown"
     if seconds < 0.0005:
         return "0 s"
     if seconds < 10:

@@ -13,6 +13,8 @@ _REFERENCE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
     r"(?:@sha256:[0-9a-f]{64})?"
 )
+# Machines of one run.
+NODES_MAX = 256
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 
 
@@ -73,3 +75,10 @@ def container(value: Any) -> str:
     if not _REFERENCE.fullmatch(reference):
         raise ValueError(f"invalid container image {value!r}: expected e.g. `python:3.12` or `oci:/path/of/a/root`")
     return reference
+
+
+def nodes(value: Any) -> int:
+    """Read the number of machines of a run."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NODES_MAX:
+        raise ValueError(f"expected a whole number from 1 to {NODES_MAX}, got {value!r}")
+    return value

@@ -16,8 +16,12 @@ from outlast.spec.checkpoint import read_checkpoint
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
+from outlast.spec.network import CloudSettings, NetworkSpec, read_clouds
+from outlast.spec.notify import read_notify
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.requirements import Range
+from outlast.spec.resume_option import problems_in
+from outlast.spec.retention import read_retention
 from outlast.spec.spec import CodeSpec, EnvironmentSpec, LimitSpec, MachineSpec, ParamValue, Spec
 from outlast.spec.sweep import first_of, read_sweep
 
@@ -64,9 +68,9 @@ def _read(reader: Reader) -> Spec:
     if sweep is not None:
         # A single run of this file uses the first value of each searched parameter, unless `[params]` sets it.
         params = {**{name: first_of(found) for name, found in sweep.params.items()}, **params}
-    if params:
-        for problem in check_placeholders(command, params):
-            reader.wrong("command", problem)
+    # Without parameters, braces may belong to the shell.
+    for problem in check_placeholders(command, params) if params else problems_in(command):
+        reader.wrong("command", problem)
     spec = Spec(
         name=name,
         command=command,
@@ -75,15 +79,17 @@ def _read(reader: Reader) -> Spec:
         params=params,
         env=_env(reader.section_of("env")),
         secrets=_secrets(reader),
-        machine=_machine(reader.section_of("machine")),
+        machine=_placed(_machine(reader.section_of("machine")), read_clouds(reader.section_of("clouds"))),
         code=read_code(reader.section_of("code")),
-        environment=_environment(reader),
+        environment=read_environment(reader),
         data=_data(reader.section_of("data")),
         volumes=resources.volumes(reader.section_of("volumes")),
         databases=resources.databases(reader),
         checkpoint=read_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
+        notify=read_notify(reader.section_of("notify")),
+        retention=read_retention(reader.section_of("retention")),
         sweep=sweep,
         exclusive=reader.take("exclusive", _exclusive, ""),
     )
@@ -92,6 +98,8 @@ def _read(reader: Reader) -> Spec:
             "interactive",
             "cannot be combined with `[machine] container`: a command in a container has no terminal",
         )
+    if spec.interactive and spec.machine.nodes > 1:
+        reader.wrong("interactive", "cannot be combined with `[machine] nodes`: a terminal belongs to one machine")
     resources.check(reader, spec)
     if "image" in reader.table:
         spec = msgspec.structs.replace(
@@ -204,6 +212,7 @@ def _machine(reader: Reader) -> MachineSpec:
         container=reader.take("container", fields.container, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
+        nodes=reader.take("nodes", fields.nodes, 1),
     )
     machine = _with_defaults(machine, reader.table)
     if len(clouds) > 1 and machine.type:
@@ -211,6 +220,18 @@ def _machine(reader: Reader) -> MachineSpec:
             "type", "cannot be combined with several clouds, whose types differ; use `cpus`, `memory` and `gpu` instead"
         )
     reader.finish()
+    return machine
+
+
+def _placed(machine: MachineSpec, settings: Mapping[str, CloudSettings]) -> MachineSpec:
+    """Return the machine with the regions, the image and the networks that `[clouds]` has for its clouds."""
+    own = {name: settings[name] for name in machine.clouds if name in settings}
+    networks = {name: one.network for name, one in own.items() if one.network != NetworkSpec()}
+    machine = msgspec.structs.replace(machine, networks=networks)
+    if not machine.zones:
+        machine = msgspec.structs.replace(machine, zones=tuple(zone for one in own.values() for zone in one.regions))
+    if not machine.image and not machine.other_clouds and machine.cloud in own:
+        machine = msgspec.structs.replace(machine, image=own[machine.cloud].image)
     return machine
 
 
@@ -243,8 +264,8 @@ def read_code(reader: Reader) -> CodeSpec:
     return code
 
 
-def _environment(reader: Reader) -> EnvironmentSpec:
-    """Read `environment = "host"`, or `[environment]` with `from`, `python` and `extras`."""
+def read_environment(reader: Reader) -> EnvironmentSpec:
+    """Read `environment = "host"`, or `[environment]` with `from`, `python`, `extras` and `torch`."""
     if isinstance(reader.table.get("environment"), str):
         return EnvironmentSpec(source=reader.take("environment", _environment_source, "auto"))
     inner = reader.section_of("environment")
@@ -252,6 +273,8 @@ def _environment(reader: Reader) -> EnvironmentSpec:
         source=inner.take("from", _environment_source, "auto"),
         python=inner.take("python", _python, ""),
         extras=inner.take("extras", texts, ()),
+        torch=inner.take("torch", _torch, ""),
+        python_mirror=inner.take("python_mirror", _mirror, ""),
     )
     inner.finish()
     return environment
@@ -267,6 +290,20 @@ def _python(value: Any) -> str:
     if not re.fullmatch(r"3\.\d+", version):
         raise ValueError(f'invalid version of Python {value!r}: expected one such as "3.12"')
     return version
+
+
+def _mirror(value: Any) -> str:
+    url = text(value).strip()
+    if not re.fullmatch(r"https?://\S+", url):
+        raise ValueError(f"invalid mirror of Pythons {value!r}: expected an http(s) URL")
+    return url
+
+
+def _torch(value: Any) -> str:
+    backend = text(value).strip()
+    if not re.fullmatch(r"cpu|cu\d{2,3}|rocm\d+(\.\d+)*|xpu", backend):
+        raise ValueError(f'invalid backend of PyTorch {value!r}: expected one such as "cpu" or "cu128"')
+    return backend
 
 
 def _git_url(value: Any) -> str:

@@ -94,9 +94,11 @@ def _range(value: object, read: object, examples: str) -> Range:
 
 
 def gpu_count(value: object) -> tuple[str, int]:
-    """Read `"T4"` or `"T4:2"`."""
+    """Read `"T4"`, `"T4:2"`, or by memory `"24GB+"`."""
     if isinstance(value, str):
         name, colon, count = value.strip().partition(":")
-        if re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name) and (not colon or (count.isdigit() and int(count) > 0)):
+        if re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*|[1-9][0-9]{0,3}[Gg][Bb]\+", name) and (
+            not colon or (count.isdigit() and int(count) > 0)
+        ):
             return name.upper(), int(count) if colon else 1
-    raise ValueError(f"invalid GPU {value!r}: expected e.g. `T4` or `A100:8`")
+    raise ValueError(f"invalid GPU {value!r}: expected e.g. `T4`, `A100:8` or `24GB+`")

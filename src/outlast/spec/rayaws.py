@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from outlast.spec.cluster import NodeKind
 from outlast.spec.reader import Reader, of, text
 
@@ -37,18 +39,8 @@ _CANNOT = {
 _EBS = ("VolumeSize", "VolumeType", "DeleteOnTermination", "Encrypted", "Iops", "Throughput")
 
 
-def read_instance(
-    reader: Reader,
-    notes: list[str],
-    *,
-    name: str,
-    zones: tuple[str, ...],
-    spot: bool | None = None,
-    low: int = 0,
-    high: int = 0,
-    has: dict[str, float] | None = None,
-) -> NodeKind:
-    """Read a kind of node; `spot` is the default. Without one, workers are spot and the head is not."""
+def read_instance(reader: Reader, notes: list[str], base: NodeKind) -> NodeKind:
+    """Read a kind of node. `base` has the fields that do not depend on the cloud, and the default of `spot`."""
     for field, how in _OTHERWISE.items():
         if reader.take(field, lambda value: value, None):
             notes.append(f"{reader.section}.{field}: {how}")
@@ -56,16 +48,12 @@ def read_instance(
         if reader.take(field, lambda value: value, None) is not None:
             reader.wrong(field, f"not supported: {why}")
     given = _market(reader)
-    kind = NodeKind(
-        name=name,
+    kind = msgspec.structs.replace(
+        base,
         type=reader.take("InstanceType", text, ""),
         disk_gb=_disk_gb(reader, notes),
         image=reader.take("ImageId", _image, ""),
-        zones=zones,
-        spot=(name != "head" if spot is None else spot) if given is None else given,
-        min=low,
-        max=high,
-        resources=has or {},
+        spot=base.spot if given is None else given,
     )
     reader.finish()
     return kind

@@ -162,10 +162,10 @@ class _Reading:
                     top.wrong(old, "cannot be combined with `available_node_types`, which replaces it")
             head, workers = self._new_layout(zones)
         else:
-            head = self.read_machine(self._section("head_node"), self.notes, name="head", zones=zones, spot=False)
+            head = self.read_machine(self._section("head_node"), self.notes, _node("head", zones))
             most = max(most, 0) if most >= 0 else max(fewest, 2)
             section = self._section("worker_nodes")
-            worker = self.read_machine(section, self.notes, name="worker", zones=zones, low=fewest, high=most)
+            worker = self.read_machine(section, self.notes, _node("worker", zones, min=fewest, max=most))
             head = _with_container(head, self.docker.head)
             workers = [_with_container(worker, self.docker.worker)]
         total = most if most >= 0 else sum(kind.max for kind in workers)
@@ -207,10 +207,8 @@ class _Reading:
             is_head = name == wanted
             # Ray ignores `worker_image` for the head's node type.
             container = self.docker.head if is_head else of_kind(own, self.docker.worker)
-            kind = self.read_machine(
-                config, self.notes, name="head" if is_head else name, zones=zones, low=low, high=high, has=has,
-                spot=False if is_head else None,
-            )  # fmt: skip
+            base = _node("head" if is_head else name, zones, min=low, max=high, resources=has)
+            kind = self.read_machine(config, self.notes, base)
             if is_head:
                 head = _with_container(kind, container)
             else:
@@ -233,11 +231,20 @@ class _Reading:
         lines: tuple[str, ...] = self.top.take(field, _commands, ())
         for line in lines:
             for command in re.split(r"&&|;", line):
+                if steered := _LAUNCHER.fullmatch(command.strip()):
+                    self.notes.append(
+                        f"{field}: `{steered[0]}` is left out: it steers Ray's launcher, which outlast replaces"
+                    )
+                    continue
                 try:
                     found |= _start_options(command)
                 except ValueError as problem:
                     self.top.wrong(field, str(problem))
         return found
+
+
+# Variables that only Ray's launcher and its monitor read.
+_LAUNCHER = re.compile(r"export\s+(?:AUTOSCALER_[A-Z_]+|RAY_(?:HEAD_IP|CLUSTER_[A-Z_]+|USAGE_STATS_[A-Z_]+))=\S*")
 
 
 def _start_options(command: str) -> dict[str, str]:
@@ -287,16 +294,16 @@ def _commands(value: Any) -> tuple[str, ...]:
     return tuple(item for item in value if item.strip())
 
 
+def _node(name: str, zones: tuple[str, ...], **fields: Any) -> NodeKind:
+    return NodeKind(name=name, zones=zones, spot=name != "head", **fields)
+
+
 def _strings(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"expected a list of texts, got {value!r}")
     return tuple(value)
-
-
-def _text_or_none(value: Any) -> str:
-    return "" if value in (None, "") else text(value)
 
 
 def _number(value: Any) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from outlast.spec.cluster import NodeKind
 from outlast.spec.reader import Reader, of, text
 
@@ -15,18 +17,8 @@ _SCHEDULING = (
 )
 
 
-def read_machine(
-    reader: Reader,
-    notes: list[str],
-    *,
-    name: str,
-    zones: tuple[str, ...],
-    spot: bool | None = None,
-    low: int = 0,
-    high: int = 0,
-    has: dict[str, float] | None = None,
-) -> NodeKind:
-    """Read a kind of node; `spot` is the default. Without one, workers are spot and the head is not."""
+def read_machine(reader: Reader, notes: list[str], base: NodeKind) -> NodeKind:
+    """Read a kind of node. `base` has the fields that do not depend on the cloud, and the default of `spot`."""
     disk_gb, image = _disk(reader)
     gpu, gpus = _accelerators(reader)
     given = _spot(reader)
@@ -38,18 +30,14 @@ def read_machine(
     for field in ("labels", "tags"):
         if reader.take(field, lambda value: value, None):
             notes.append(f"{reader.section}.{field}: machines carry outlast's labels and tags")
-    kind = NodeKind(
-        name=name,
+    kind = msgspec.structs.replace(
+        base,
         type=reader.take("machineType", _last, ""),
         gpu=gpu,
         gpus=gpus,
         disk_gb=disk_gb,
         image=image,
-        zones=zones,
-        spot=(name != "head" if spot is None else spot) if given is None else given,
-        min=low,
-        max=high,
-        resources=has or {},
+        spot=base.spot if given is None else given,
         metadata=_metadata(reader),
     )
     reader.finish()

@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.fields import zone_belongs
+from outlast.spec.network import NetworkSpec
 from outlast.spec.requirements import Range, Requirements
 
 ParamValue = str | int | float | bool
@@ -33,6 +34,10 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
+    # Cloud → the network of the machines there; a cloud that is missing has its default network.
+    networks: dict[str, NetworkSpec] = {}
+    # The machines that execute one attempt together, all in one zone.
+    nodes: int = 1
 
     @property
     def clouds(self) -> tuple[str, ...]:
@@ -111,6 +116,10 @@ class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
     # Such as `3.12`; empty: by the project's files, else the submitter's.
     python: str = ""
     extras: tuple[str, ...] = ()
+    # The backend of PyTorch, such as `cpu` or `cu128`; empty: the one of the package index.
+    torch: str = ""
+    # Where uv finds Pythons for images without one: a mirror of python-build-standalone, or a list of downloads (JSON).
+    python_mirror: str = ""
 
 
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +136,9 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     # `min:loss`: also keep the checkpoints with the lowest loss, `keep_best_count` of them; empty: none.
     keep_best: str = ""
     keep_best_count: int = 1
+    # At a notice: save at once, or work on until the successor is ready or the rest of the time is needed for saving.
+    # Empty: work on if the trainer library has measured how long a save takes.
+    on_notice: str = ""
 
     @property
     def shown(self) -> str:
@@ -152,6 +164,42 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     # 0: an hour without output, file changes and CPU time; otherwise: this long without output or file changes.
     hang_after_s: float = 0.0
     keep_on_failure_s: float = 0.0
+
+
+class RetentionSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[retention]`"""
+
+    # Seconds after its end until a supervisor deletes the run.
+    older_than_s: float
+    # The best runs of the same name are kept; 0: none.
+    keep_best: int = 0
+    # `min:loss`: what `keep_best` compares.
+    metric: str = ""
+    # The outputs and the story stay; checkpoints, logs and metrics go.
+    keep_outputs: bool = False
+    # Only runs that failed.
+    failed: bool = False
+
+
+TargetKind = Literal["webhook", "command", "apprise"]
+
+
+class NotifyTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message goes: the environment variable of the supervisor, or `file:PATH`, that holds URL or command."""
+
+    kind: TargetKind
+    reference: str
+
+
+class NotifySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify]`"""
+
+    events: tuple[str, ...] = ("finished", "failed", "waiting", "limit", "budget", "drill_failed")
+    # A run that waits for a machine is reported after this time.
+    waiting_after_s: float = 1800.0
+    targets: tuple[NotifyTarget, ...] = ()
+    # `outlast run` shows its end on the desktop.
+    desktop: bool = False
 
 
 class Dimension(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +276,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     output_path: str = "outputs"
     image: ImageSpec | None = None
     limits: LimitSpec = LimitSpec()
+    # When a supervisor deletes the run; None: never.
+    retention: RetentionSpec | None = None
+    notify: NotifySpec | None = None
     sweep: SweepSpec | None = None
     # A lock that one run of the workspace holds at a time: `db:genomes`.
     exclusive: str = ""

@@ -111,6 +111,8 @@ def _task(
     except SpecError as problem:
         reader.problems += [_within(name, text) for text in problem.problems if text not in shared]
         return None
+    if spec.machine.nodes > 1:
+        reader.wrong("machine", "`nodes` cannot be used in a task; submit a separate run, see docs/distributed.md")
     member = Member(task=name, after=after, until=until, ready=ready)
     return Task(name=name, spec=msgspec.structs.replace(spec, member=member), least=least, most=most, single=single)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 
-from outlast.errors import Exists, Missing
+from outlast.errors import Missing
 from outlast.store.bucket import Bucket
+from outlast.store.shared import store_shared
 
 
 def blob_key(sha256: str) -> str:
@@ -14,16 +15,12 @@ def blob_key(sha256: str) -> str:
 
 
 def put_blob(bucket: Bucket, body: bytes) -> str:
-    """Store the body unless it exists; return its sha256. May be repeated."""
-    sha256 = hashlib.sha256(body).hexdigest()
-    if not _stored(bucket, sha256, len(body)):
-        try:
-            bucket.create(blob_key(sha256), body)
-        except Exists:
-            # It exists with the wrong size: replace the damaged body.
-            if not _stored(bucket, sha256, len(body)):
-                bucket.put(blob_key(sha256), body, durable=True)
-    return sha256
+    """Store the body unless it exists; return its name: its sha256, or another copy's (`store/shared.py`)."""
+    name = store_shared(bucket, blob_key, hashlib.sha256(body).hexdigest(), body)
+    if not _stored(bucket, name, len(body)):
+        # It existed with the wrong size: replace the damaged body.
+        bucket.put(blob_key(name), body, durable=True)
+    return name
 
 
 def forget(path: str) -> None:

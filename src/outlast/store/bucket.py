@@ -37,11 +37,17 @@ class Bucket(Protocol):
     def get(self, key: str) -> bytes:
         """Return the body. Raises Missing."""
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return `length` bytes of the body from `start` on, all of which it has. Raises Missing."""
+
     def read_into(self, key: str, room: memoryview) -> int:
         """Read as much of the body as fits into `room`; return the number of bytes. Raises Missing."""
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
-        """Create or replace an object; return its entry, with the store's time of the write."""
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> None:
+        """Create or replace an object."""
+
+    def now(self, key: str) -> float:
+        """Return the time by the store's clock, from the write of an empty object at `key`."""
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         """Create an object, or raise Exists and change nothing. It may succeed and still raise StoreUnreachable."""
@@ -72,6 +78,9 @@ class Bucket(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete an object; may be repeated."""
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete objects with as few requests as the store allows; may be repeated. After an error some may be left."""
 
 
 def check_key(key: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from outlast.errors import WorkspaceError
+from outlast.extras import install_hint
 
 DEFAULT_S3_REGION = "us-east-1"
 # Kinds of Google credential files that obstore reads itself.
@@ -42,14 +43,15 @@ def s3_provider(environment: Mapping[str, str]) -> Provider | None:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as problem:
         raise WorkspaceError(
-            "`boto3` is not installed, and the AWS credentials are in a profile", hint="pip install 'outlast[aws]'"
+            "`boto3` is not installed, and the AWS credentials are in a profile", hint=install_hint("outlast[aws]")
         ) from problem
     try:
         # Each session reads files and may call STS: one serves all stores of this process.
         return _s3_session(Boto3CredentialProvider, boto3.Session, profile or "")
     except (BotoCoreError, ValueError) as problem:
         raise WorkspaceError(
-            f"AWS credentials: {problem}", hint="`aws sts get-caller-identity` shows what the AWS command finds"
+            f"AWS credentials: {problem}",
+            hint="`aws sts get-caller-identity` shows the credentials that the AWS command finds",
         ) from problem
 
 
@@ -122,7 +124,7 @@ def gs_provider(environment: Mapping[str, str]) -> Provider | None:
     except ImportError as problem:
         raise WorkspaceError(
             f"`google-auth` is not installed, and the Google credentials are of type `{kind}`",
-            hint="pip install 'outlast[gcp]'",
+            hint=install_hint("outlast[gcp]"),
         ) from problem
     try:
         # Scopes are added afterwards: with them `default` would also ask Google for the project's name.

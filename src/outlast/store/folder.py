@@ -108,18 +108,32 @@ class FolderBucket:
             finally:
                 os.close(handle)
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with _store_errors(key), open(self._open(key), "rb", buffering=0) as file:
+            file.seek(start)
+            pieces = []
+            while length > 0 and (piece := file.read(length)):
+                pieces.append(piece)
+                length -= len(piece)
+            return b"".join(pieces)
+
     def read_into(self, key: str, room: memoryview) -> int:
         with _store_errors(key), open(self._open(key), "rb", buffering=0) as file:
             return read_large(file, room)
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> None:
+        self._put(key, body, durable=durable)
+
+    def now(self, key: str) -> float:
+        return self._put(key, b"", durable=False)
+
+    def _put(self, key: str, body: bytes, *, durable: bool) -> float:
         check_key(key)
-        with _store_errors(key):
-            with self._staged() as staged:
-                # Read the time before the move: afterwards another process may replace or delete the object.
-                modified_at = _write(staged, body, durable=durable)
-                self._move(staged, key, durable=durable)
-            return Entry(key, len(body), modified_at)
+        with _store_errors(key), self._staged() as staged:
+            # Read the time before the move: afterwards another process may replace or delete the object.
+            modified_at = _write(staged, body, durable=durable)
+            self._move(staged, key, durable=durable)
+            return modified_at
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         check_key(key)
@@ -269,6 +283,10 @@ class FolderBucket:
             finally:
                 for handle in handles:
                     os.close(handle)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
 
 def _above(key: str) -> Iterator[tuple[str, ...]]:

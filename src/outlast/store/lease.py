@@ -130,12 +130,23 @@ class Lease:
         # The last heartbeat of another holder, and when it was first seen.
         self._last_seen: tuple[int, float] = (0, 0.0)
         self._since = 0.0
+        # When this process last wrote a heartbeat.
+        self._renewed_at = 0.0
+        # The names in the last listing; those of earlier epochs, which are deleted with the next heartbeat.
+        self._listed: list[str] = []
+        self._stale: list[str] = []
 
-    def hold(self) -> bool:
-        """Take or renew the lease; return whether this process holds it."""
+    def hold(self, *, fresh_s: float = 0.0) -> bool:
+        """Take or renew the lease; return whether this process holds it.
+
+        A renewal within `fresh_s` counts, for callers whose safety does not depend on it.
+        """
+        if self.epoch and self.monotonic() - self._renewed_at < fresh_s:
+            return True
         newest = self._newest()
         if self.epoch and newest == self.epoch:
             self._beat()
+            self._forget_stale()
             return True
         self.epoch = 0
         try:
@@ -149,7 +160,7 @@ class Lease:
             return False
         self.epoch = newest + 1
         self._beat()
-        self._forget_before(self.epoch)
+        self._stale = [name for name in self._listed if name.removeprefix("beat-").isdigit()]
         return True
 
     def renew(self) -> bool:
@@ -163,6 +174,7 @@ class Lease:
         """Release the lease, so that another process can take it before it expires."""
         if self.epoch and self._newest() == self.epoch:
             self._beat(released=True)
+            self._forget_stale()
         self.epoch = 0
 
     def holder(self) -> Holder | None:
@@ -178,11 +190,13 @@ class Lease:
         return msgspec.json.encode(Holder(who=self.who, epoch=epoch, released=released))
 
     def _beat(self, *, released: bool = False) -> None:
+        began = self.monotonic()
         self.bucket.put(f"{self.prefix}beat-{self.epoch:08d}", self._body(self.epoch, released=released))
+        self._renewed_at = began
 
     def _newest(self) -> int:
-        numbers = [e.key.rsplit("/", 1)[-1] for e in self.bucket.list(self.prefix)]
-        return max((int(n) for n in numbers if n.isdigit()), default=0)
+        self._listed = [e.key.rsplit("/", 1)[-1] for e in self.bucket.list(self.prefix)]
+        return max((int(n) for n in self._listed if n.isdigit()), default=0)
 
     def _read(self, epoch: int) -> Holder | None:
         """Return the holder of an epoch; None if it released the lease, has died, or let it expire.
@@ -197,7 +211,7 @@ class Lease:
         if holder is None or holder.released or holder.plainly_dead():
             return None
         # The time by the store's clock.
-        now = self.bucket.put(f"{self.prefix}clock", b"").modified_at
+        now = self.bucket.now(f"{self.prefix}clock")
         watched_s = self._watched_s(epoch, seen_at)
         expired = watched_s > self.ttl_s or (now - seen_at > self.ttl_s and watched_s >= self.sure_s)
         return None if expired else holder
@@ -216,8 +230,8 @@ class Lease:
             self._last_seen, self._since = (epoch, beat_at), self.monotonic()
         return self.monotonic() - self._since
 
-    def _forget_before(self, epoch: int) -> None:
-        for entry in list(self.bucket.list(self.prefix)):
-            number = entry.key.rsplit("/", 1)[-1].removeprefix("beat-")
-            if number.isdigit() and int(number) < epoch:
-                self.bucket.delete(entry.key)
+    def _forget_stale(self) -> None:
+        """Delete the objects of earlier epochs. Not when the lease is taken: the work of its holder should begin."""
+        while self._stale:
+            self.bucket.delete(self.prefix + self._stale[-1])
+            self._stale.pop()

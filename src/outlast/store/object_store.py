@@ -17,6 +17,7 @@ from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
 from outlast.store import credentials
 from outlast.store.access import StoreAccess
 from outlast.store.bucket import Entry, check_key
+from outlast.store.parallel import in_parallel
 
 # A refused create-only write means that the object exists (412), or that another write to it was under way (409), which
 # may have failed. The library reports both alike, so check for the object, and repeat the write after a pause.
@@ -101,16 +102,24 @@ class ObjectBucket:
         with _store_errors(self.url, key):
             return bytes(obstore.get(self._store, check_key(key)).bytes())
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with _store_errors(self.url, key):
+            return bytes(obstore.get_range(self._store, check_key(key), start=start, length=length))
+
     def read_into(self, key: str, room: memoryview) -> int:
         with _store_errors(self.url, key):
             body = memoryview(obstore.get(self._store, check_key(key)).bytes())[: len(room)]
         room[: len(body)] = body
         return len(body)
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> None:
         with _store_errors(self.url, key):
             obstore.put(self._store, check_key(key), body)
-        return self.head(key)
+
+    def now(self, key: str) -> float:
+        # The response to a write contains no time.
+        self.put(key, b"")
+        return self.head(key).modified_at
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         for pause_s in _CONFLICT_PAUSES_S:
@@ -192,6 +201,14 @@ class ObjectBucket:
                 obstore.delete(self._store, check_key(key))
         except Missing:
             pass
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        try:
+            with _store_errors(self.url, "several objects"):
+                obstore.delete(self._store, [check_key(key) for key in keys])
+        except Missing:
+            # Some stores refuse a batch if one of its objects is already gone.
+            in_parallel(self.delete, keys)
 
 
 def _entry(meta: Any) -> Entry:

@@ -39,6 +39,8 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # A small file: `size` bytes from offset `at` of its only part, a pack with other files.
     at: int = 0
     size: int | None = None
+    # The rank of the machine that wrote it, in a distributed run. Machines may write different files to one path.
+    node: int = 0
 
     @property
     def bytes(self) -> int:
@@ -55,9 +57,10 @@ class Parts:
     Other parts in the bucket cannot be reused: another attempt may be about to delete them.
     """
 
-    def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
+    def __init__(self, bucket: Bucket, run: str, attempt: int | str) -> None:
         self.bucket = bucket
         self.run = run
+        # The part of the keys that separates writers.
         self.attempt = attempt
         # Keys that this attempt wrote or tried to write, and has not deleted.
         self.own: set[str] = set()

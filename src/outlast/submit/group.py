@@ -12,7 +12,7 @@ from outlast.code.record import CodeRecord
 from outlast.errors import Exists, NoSuchRun, OutlastError, SpecError, UsageError
 from outlast.runs.events import Cancelled
 from outlast.runs.group import Groups, Seat
-from outlast.spec.spec import CodeSpec
+from outlast.spec.spec import CodeSpec, EnvironmentSpec
 from outlast.spec.tasks import Task
 from outlast.store.parallel import in_parallel
 from outlast.submit.prepare import PreparedRun, prepare, store_code
@@ -48,16 +48,16 @@ class GroupSubmitter:
         group = self.groups.reserve(name, who=current_user(), tasks=tuple(task.name for task in tasks))
         with ExitStack() as undo:
             undo.callback(self._cancel, group)
-            requests = [
-                self._write(group, task, one, number if not task.single else 0, spare=number > task.least)
+            members = [
+                (task, one, number)
                 for task, one in zip(tasks, prepared, strict=True)
                 for number in range(1, task.most + 1)
             ]
+            requests = self.workspace.each(lambda member: self._write_first(group, *member), members)
             self._check_unended(group, requests)
             self.groups.seal(group)
             undo.pop_all()
-        for request in requests:
-            self.workspace.wake(request.run)
+        self.workspace.each(lambda request: self.workspace.wake(request.run), requests)
         return group, requests
 
     def add(self, group: str, task: Task, count: int) -> list[RunRequest]:
@@ -113,13 +113,24 @@ class GroupSubmitter:
                 problems += [f"[tasks.{task.name}] {text}" for text in problem.problems]
         if problems:
             raise SpecError(problems, source=self.source)
-        codes: dict[CodeSpec, CodeRecord] = {}
+        codes: dict[tuple[CodeSpec, EnvironmentSpec], CodeRecord] = {}
         for spec in specs:
-            if spec.code not in codes:
-                codes[spec.code] = store_code(self.workspace, spec, self.report)
+            if (spec.code, spec.environment) not in codes:
+                codes[spec.code, spec.environment] = store_code(self.workspace, spec, self.report)
         return [
-            prepare(self.workspace, self.clouds, spec, codes[spec.code], environment=self.environment) for spec in specs
+            prepare(
+                self.workspace,
+                self.clouds,
+                spec,
+                codes[spec.code, spec.environment],
+                environment=self.environment,
+                report=self.report,
+            )
+            for spec in specs
         ]
+
+    def _write_first(self, group: str, task: Task, prepared: PreparedRun, number: int) -> RunRequest:
+        return self._write(group, task, prepared, 0 if task.single else number, spare=number > task.least)
 
     def _write(self, group: str, task: Task, prepared: PreparedRun, number: int, *, spare: bool) -> RunRequest:
         run = f"{group}-{task.name}" + (f"-{number}" if number else "")
@@ -134,7 +145,7 @@ class GroupSubmitter:
     def _check_unended(self, group: str, requests: Sequence[RunRequest]) -> None:
         """Raise UsageError if a run ended while we wrote the others, as happens if this computer was suspended.
 
-        The rest would run, and cost, without it.
+        The other runs would run and be billed without it.
         """
         stories = [self.workspace.story(request.run) for request in requests]
         in_parallel(lambda story: story.refresh(), stories)

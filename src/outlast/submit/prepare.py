@@ -8,20 +8,24 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast import private
 from outlast.clouds.cloud import Cloud
 from outlast.clouds.traits import traits_of
 from outlast.code.bundle import CodeRecord, git_record, pack, store
-from outlast.code.environment import EnvironmentRecord, record_of, store_lock
+from outlast.code.environment import EnvironmentRecord
 from outlast.databases import lifecycle
 from outlast.kit import boot_script
+from outlast.kit.libraries import store_libraries
 from outlast.records.resources import ResourceRecords
 from outlast.runs.folder_listing import survey
 from outlast.spec.checkpoint_patterns import with_sidecars
 from outlast.spec.spec import Spec
+from outlast.sql.lease import PREFIX, url_of
+from outlast.sql.session import engine_of, need
 from outlast.store import access
 from outlast.user import current_user
 from outlast.workspace import Workspace
+
+Report = Callable[[str], None]
 
 
 class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +52,13 @@ def prepare(
     code: CodeRecord,
     *,
     environment: Mapping[str, str],
+    report: Report = lambda _: None,
 ) -> PreparedRun:
     """Resolve everything else that a run needs, given its stored code. Databases that it uses are woken up."""
     secrets = {name: environment[variable] for name, variable in spec.secrets.items()}
     if spec.databases:
         secrets |= lifecycle.values_for(spec.databases, ResourceRecords(workspace, "database"), clouds)
+    _prepare_lock(workspace, spec, secrets, report)
     store_keys = {
         name: access.key_given(workspace.url, name, environment)
         for name in spec.machine.clouds
@@ -62,22 +68,38 @@ def prepare(
         spec=spec,
         code=code,
         who=current_user(),
-        path=_with_environment(workspace, spec, code, program_path(environment)),
+        path=_with_environment(workspace, spec, code, report, program_path(environment)),
         secrets=secrets,
         store_keys=store_keys,
     )
 
 
-def _with_environment(workspace: Workspace, spec: Spec, code: CodeRecord, path: str) -> str:
+def _prepare_lock(workspace: Workspace, spec: Spec, secrets: Mapping[str, str], report: Report) -> None:
+    """Make sure that machines can take the lock `db:NAME` in the database itself. Raises OutlastError."""
+    if not spec.exclusive.startswith(PREFIX):
+        return
+    url = url_of(spec.exclusive, {**spec.env, **secrets})
+    engine, name = engine_of(url), spec.exclusive.removeprefix(PREFIX)
+    if engine is None:
+        report(
+            f'exclusive = "{spec.exclusive}" covers this workspace only, because the run does not use the database '
+            f'`{name}`; with `databases = "{name}"` it holds for all users of the database'
+        )
+        return
+    if any(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
+        need(engine)
+    if any(not traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
+        store_libraries(workspace.bucket, extra="db")
+
+
+def _with_environment(workspace: Workspace, spec: Spec, code: CodeRecord, report: Report, path: str) -> str:
     """Return the PATH for clouds whose machines share this computer's files, where the environment is built now."""
     record = code.environment
     if record is None or not any(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
         return path
-    from outlast.environments.install import Installer
-    from outlast.kit.uv import find_uv
+    from outlast.environments.host import host_environment
 
-    installer = Installer(workspace.bucket, record, root=private.folder("cache"), uv=find_uv, report=lambda _: None)
-    return os.path.join(installer.install(), "bin") + os.pathsep + path
+    return os.path.join(host_environment(workspace.bucket, record, report), "bin") + os.pathsep + path
 
 
 def program_path(environment: Mapping[str, str]) -> str:
@@ -86,40 +108,33 @@ def program_path(environment: Mapping[str, str]) -> str:
     return path.encode("utf-8", "replace").decode()
 
 
-def store_code(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> CodeRecord:
+def store_code(workspace: Workspace, spec: Spec, report: Report) -> CodeRecord:
     """Store code and environment: the packed code folder or a commit, and the lock. Report files that are left out."""
     if any(not traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
-        # Before anything is launched: this computer may lack what builds the kit.
+        # Before anything is launched: this computer may lack the tools that build the kit.
         boot_script.metadata(workspace.bucket)
     found = _store_environment(workspace, spec, report)
     return msgspec.structs.replace(_store_code(workspace, spec, report), environment=found)
 
 
-def _store_environment(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> EnvironmentRecord | None:
+def _store_environment(workspace: Workspace, spec: Spec, report: Report) -> EnvironmentRecord | None:
     """Resolve and store the lock of the command's packages; None if the machine's own packages are used."""
-    wanted = spec.environment
-    host = all(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds)
-    if spec.machine.container or wanted.source == "host" or (host and wanted.source == "auto"):
+    if spec.machine.container:
         return None
-    from outlast.environments.detect import detect
-    from outlast.environments.resolve import resolve
+    from outlast.environments.project import Base, project_environment
 
-    # The machine fetches a repository by itself, so that its files are unknown here.
-    source = "none" if spec.code.git and wanted.source == "auto" else wanted.source
-    detected = detect(spec.code.path, wanted=source, python=wanted.python)
-    lock, remarks = resolve(spec.code.path, detected, extras=wanted.extras)
-    record = record_of(
-        detected.kind, lock=lock, file=detected.file, python=detected.python, python_min=detected.python_min
-    )
-    if lock:
-        store_lock(workspace.bucket, record, lock)
-    for remark in remarks:
-        report(remark)
-    report(f"environment: {record.describe()}")
-    return record
+    wanted = spec.environment
+    if spec.code.git and wanted.source == "auto":
+        # The machine fetches a repository by itself, so that its files are unknown here.
+        wanted = msgspec.structs.replace(wanted, source="none")
+    on_host = all(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds)
+    if on_host and wanted.source == "none" and spec.environment.source == "auto":
+        return None
+    base: Base = "host" if on_host else "chosen" if spec.machine.image or spec.image else "default"
+    return project_environment(workspace.bucket, spec.code.path, wanted, base=base, report=report)
 
 
-def _store_code(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> CodeRecord:
+def _store_code(workspace: Workspace, spec: Spec, report: Report) -> CodeRecord:
     if spec.code.git:
         return git_record(spec.code.git, spec.code.ref)
     # Outputs and checkpoints of earlier runs are not code: this run would resume from such a checkpoint unasked.

@@ -26,7 +26,7 @@ def submit(
     """Validate, prepare and write a run. Raises SpecError with all problems."""
     spec = validate(workspace, clouds, spec, environment=environment, source=source)
     code = store_code(workspace, spec, report)
-    return write_run(workspace, clouds, prepare(workspace, clouds, spec, code, environment=environment))
+    return write_run(workspace, clouds, prepare(workspace, clouds, spec, code, environment=environment, report=report))
 
 
 def resubmit(

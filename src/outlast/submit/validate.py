@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.billing.limit_usage import check_budget
+from outlast.billing.budget_check import check_budget
 from outlast.clouds.cloud import Cloud, Offer, why_missing
+from outlast.clouds.registry import enable
 from outlast.clouds.traits import known_clouds, traits_of
 from outlast.code.bundle import CodeRecord, code_key
 from outlast.errors import BadRequest, Missing, NoSuchStore, NotFound, SpecError
@@ -45,6 +46,7 @@ def validate(
     _check_workspace(workspace, spec, clouds, environment)
     for name in spec.machine.clouds:
         workspace.remember_cloud(name)
+        enable(clouds, name)
     return spec
 
 
@@ -68,7 +70,7 @@ def validate_spec(
 def problems_of_stored(
     workspace: Workspace, clouds: Mapping[str, Cloud], spec: Spec, code: CodeRecord, environment: Mapping[str, str]
 ) -> list[str]:
-    """Return what keeps a recorded run from being submitted again: its code, its secrets or its machines are gone."""
+    """Return why a recorded run cannot be submitted again: its code, its secrets or its machines are gone."""
     problems = []
     if code.kind == "bundle":
         try:
@@ -144,6 +146,9 @@ def _check_cloud(spec: Spec, name: str, clouds: Mapping[str, Cloud]) -> list[str
     machine, cloud = spec.machine, clouds.get(name)
     if cloud is None:
         return [f"[machine] cloud: unknown cloud `{name}`; use one of {', '.join(known_clouds())}"]
+    if machine.nodes > 1 and not cloud.traits.distributed:
+        able = " or ".join(one for one in known_clouds() if traits_of(one).distributed)
+        return [f"[machine] nodes: `{name}` cannot launch several machines for one run; use {able}, or a group of runs"]
     try:
         offers = _offers(cloud, spec)
         if spec.uses_policy and (problem := _check_prices(offers)):
@@ -163,7 +168,7 @@ def _check_cloud(spec: Spec, name: str, clouds: Mapping[str, Cloud]) -> list[str
 
 
 def _check_prices(offers: Sequence[Offer]) -> str:
-    """Return what keeps the deadline policy from comparing offers; empty if nothing does."""
+    """Return why the deadline policy cannot compare the offers; empty if it can."""
     for offer in offers:
         if not 0 < offer.price_usd_per_hour < math.inf:
             kind = "spot" if offer.spot else "on demand"

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 import outlast
 from outlast.clouds.cloud import Cloud
+from outlast.errors import BeingCollected
+from outlast.notify.outbox import open_outbox
+from outlast.runs.deleted import split_number, used_up_to
 from outlast.runs.events import Submitted
 from outlast.store import access
+from outlast.store.shared import check_references
 from outlast.submit.prepare import PreparedRun
 from outlast.workspace import RunRequest, Workspace
 
@@ -51,6 +55,10 @@ def _announce(
     repeated: bool = False,
 ) -> None:
     """Make a run whose request is written visible to supervisors: wakeup, secrets, `Submitted`."""
+    _check_name(workspace, request.run)
+    check_references(workspace.bucket, request.code.shared_keys, each=workspace.each)
+    if request.spec.notify is not None and request.spec.notify.targets:
+        open_outbox(workspace, request.run)
     # The wakeup goes first: if we crash right after `Submitted`, supervisors find the run by it.
     workspace.wake(request.run, durable=True)
     name = workspace.secrets_name(request.run)
@@ -64,4 +72,13 @@ def _announce(
     if repeated:
         story.append(submitted, nonce=nonce)  # has no effect if an earlier call appended it
     else:
-        story.append_or_raise(submitted, nonce=nonce)
+        story.append_or_raise(submitted, nonce=nonce, new=True)
+    # A supervisor that read the wakeup before the event found no run.
+    workspace.hint_wakeup()
+
+
+def _check_name(workspace: Workspace, run: str) -> None:
+    """Raise BeingCollected if a run of this name was submitted, ended and deleted since its number was chosen."""
+    name, number = split_number(run)
+    if number and number <= used_up_to(workspace.bucket, name):
+        raise BeingCollected(f"`{run}` is the name of a deleted run", hint="nothing was started; submit it again")

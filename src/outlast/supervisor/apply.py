@@ -9,7 +9,7 @@ from typing import assert_never
 import msgspec
 
 from outlast.billing.ledger_store import LedgerStore
-from outlast.clouds.cloud import Cloud
+from outlast.clouds.cloud import Cloud, LaunchesTogether, sized_key
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -28,29 +28,34 @@ from outlast.errors import (
 from outlast.runs import events as ev
 from outlast.runs.ended import EndedRuns, record_of
 from outlast.runs.events import Event
+from outlast.runs.nodes import forget_nodes
 from outlast.runs.retention import collect
 from outlast.runs.state import Attempt
 from outlast.runs.story import event_key
 from outlast.store.codec import decoded
 from outlast.supervisor.boot import boot, drop_secrets, labels
-from outlast.supervisor.choose import gpu_key, region_key
 from outlast.supervisor.effects import EffectResult, SlowEffect
 from outlast.supervisor.observe import Observer, Watched
 from outlast.supervisor.world import (
+    Bill,
     Fail,
     Finalize,
     Launch,
+    LoseNode,
     MarkLost,
     Move,
     PlaceAttempt,
     Reap,
     Release,
     ReleaseMember,
+    RetireNodes,
     Step,
     StopAtLimit,
     Wait,
     Warn,
     describe,
+    gpu_key,
+    region_key,
 )
 from outlast.workspace import Workspace
 
@@ -103,18 +108,21 @@ class Applier:
         match step:
             case Launch():
                 name, watched = self.workspace.machine_name(step.run, step.attempt), self.observer.watched[step.run]
+                target = f"attempt {step.attempt} of {step.run}" if step.members else name
                 return SlowEffect(
-                    step=step, target=name, cloud=step.offer.cloud, work=lambda: self._launch(step, name, watched)
+                    step=step, target=target, cloud=step.offer.cloud, work=lambda: self._launch(step, name, watched)
                 )
             case MarkLost():
                 attempt = self.observer.state(step.run).attempts[step.attempt - 1]
-                if attempt.started_at or step.preempted:
+                if attempt.started_at or step.preempted or step.nodes:
                     return None
                 return SlowEffect(
                     step=step, target=attempt.machine, cloud=attempt.cloud, work=lambda: self._mark_lost(step, attempt)
                 )
             case Release():
-                return SlowEffect(step=step, target=step.machine, cloud=step.cloud, work=lambda: self._release(step))
+                nodes = self.observer.state(step.run).attempts[step.attempt - 1].nodes
+                target = f"attempt {step.attempt} of {step.run}" if nodes > 1 else step.machine
+                return SlowEffect(step=step, target=target, cloud=step.cloud, work=lambda: self._release(step))
             case Reap():
                 return SlowEffect(step=step, target=step.machine, cloud=step.cloud, work=lambda: self._reap(step))
             case Finalize():
@@ -147,7 +155,14 @@ class Applier:
             case PlaceAttempt():
                 return self._placed(step)
             case MarkLost():
-                return ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, at=self.clock())
+                lost = ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, nodes=step.nodes)
+                return msgspec.structs.replace(lost, at=self.clock())
+            case LoseNode():
+                # The agents read it at once, and treat it as a notice.
+                lose = ev.Noticed(attempt=step.attempt, why=step.why, grace_s=step.grace_s, node=step.node)
+                return msgspec.structs.replace(lose, at=self.clock())
+            case RetireNodes():
+                return ev.Retired(attempt=step.attempt, why=step.why, at=self.clock())
             case Fail():
                 return ev.Failed(why=step.why, hint=step.hint, exit_code=step.exit_code, at=self.clock())
             case Wait():
@@ -174,10 +189,11 @@ class Applier:
 
     def _mark_lost(self, step: MarkLost, attempt: Attempt) -> Event:
         """Add the last lines of the console: they vanish with the machine, and may be the only reason on record."""
-        why = step.why + self._console_tail(attempt)
+        why = step.why + self.console_tail(attempt)
         return ev.Lost(attempt=step.attempt, why=why, preempted=step.preempted, at=self.clock())
 
-    def _console_tail(self, attempt: Attempt) -> str:
+    def console_tail(self, attempt: Attempt) -> str:
+        """Return the last lines of a machine's console, as an addition to a reason; empty if there are none."""
         try:
             lines = [line.strip() for line in self.clouds[attempt.cloud].serial(attempt.machine).splitlines()]
         except (CloudError, KeyError):
@@ -187,12 +203,26 @@ class Applier:
 
     def _launch(self, step: Launch, name: str, watched: Watched) -> None:
         cloud = step.offer.cloud
+        if step.members:
+            self._launch_all(step, watched)
+            return
         self.clouds[cloud].launch(
             step.offer,
             name,
             boot=boot(self.workspace, step.run, step.attempt, watched.spec, cloud, path=watched.path),
             labels=labels(self.workspace, step.run, step.attempt),
         )
+
+    def _launch_all(self, step: Launch, watched: Watched) -> None:
+        cloud, spec, path = step.offer.cloud, watched.spec, watched.path
+        launcher = self.clouds[cloud]
+        if not isinstance(launcher, LaunchesTogether):
+            raise BadRequest(f"cloud `{cloud}` cannot launch the {spec.machine.nodes} nodes of a run together")
+        boots, named = {}, {}
+        for node, name in step.members.items():
+            boots[name] = boot(self.workspace, step.run, step.attempt, spec, cloud, path=path, node=node)
+            named[name] = labels(self.workspace, step.run, step.attempt, node=node)
+        launcher.launch_all(step.offer, boots, labels=named)
 
     def _reap(self, step: Reap) -> None:
         machine_record = self.observer.machine_records.find(step.machine) if step.machine_record else None
@@ -208,22 +238,27 @@ class Applier:
             self.observer.machine_records.remove_own(machine_record)
 
     def _release(self, step: Release) -> Event:
-        seconds = self._ran_s(step)
-        self.clouds[step.cloud].delete(step.machine)
-        cost = seconds * step.price_usd_per_hour / 3600.0 + step.disk_usd
-        return ev.Released(
-            attempt=step.attempt, cost_usd=cost, seconds=seconds, disk_usd=step.disk_usd, at=self.clock()
-        )
+        bills = (Bill(step.machine, step.price_usd_per_hour, step.ran_s, step.disk_usd), *step.others)
+        bills = tuple(bill for bill in bills if bill.machine)
+        done = self.observer.each(lambda number: self._release_one(step, bills[number], number), range(len(bills)))
+        seconds, disk_usd = sum(done), sum(bill.disk_usd for bill in bills)
+        cost = sum(ran_s * b.price_usd_per_hour / 3600.0 for ran_s, b in zip(done, bills, strict=True)) + disk_usd
+        return ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, disk_usd=disk_usd, at=self.clock())
 
-    def _ran_s(self, step: Release) -> float:
-        """Return how long the machine ran, as its cloud reports it.
+    def _release_one(self, step: Release, bill: Bill, number: int) -> float:
+        note = f"runs/{step.run}/ran/{step.attempt}" + (f".{number}" if number else "")
+        seconds = self._ran_s(step, bill, note)
+        self.clouds[step.cloud].delete(bill.machine)
+        return seconds
+
+    def _ran_s(self, step: Release, bill: Bill, note: str) -> float:
+        """Return how long a machine ran, as its cloud reports it.
 
         The figure is stored before the machine is deleted, for a supervisor that continues after a crash. Without it,
         the time between the events of start and end counts, by the store's clock: other clocks may disagree.
         """
-        note = f"runs/{step.run}/ran/{step.attempt}"
         try:
-            ran_s = step.ran_s or self.clouds[step.cloud].machine(step.machine).ran_s
+            ran_s = bill.ran_s or self.clouds[step.cloud].machine(bill.machine).ran_s
             self.workspace.bucket.put(note, msgspec.json.encode(ran_s))
             return ran_s
         except NotFound:
@@ -239,8 +274,11 @@ class Applier:
         # The heartbeat goes last: while it exists, the next supervisor repeats an interrupted collection.
         state = watched.story.state
         collect(self.workspace.bucket, step.run, state)
+        if watched.spec.machine.nodes > 1:
+            forget_nodes(self.workspace.bucket, step.run)
         # Write the record before the heartbeat is deleted: a run is listed by one or the other.
-        record = record_of(step.run, state, url=self.workspace.url, steps=watched.spec.limits.steps)
+        spec = watched.spec
+        record = record_of(step.run, state, url=self.workspace.url, steps=spec.limits.steps, retention=spec.retention)
         EndedRuns(self.workspace, each=self.workspace.each).add(record)
         for name in watched.spec.machine.clouds:
             # An unknown cloud has no secrets of ours.
@@ -260,7 +298,11 @@ class Applier:
         return watched.story.append(msgspec.structs.replace(event, by=self.who), nonce=self.ids())
 
     def _placed(self, step: PlaceAttempt) -> Event:
-        offer = step.offer
+        offer, name = step.offer, self.workspace.machine_name
+        members: tuple[str, ...] = (name(step.run, step.attempt),)
+        if step.nodes > 1:
+            # A survivor keeps its rank, and a replacement takes that of the machine that it replaces.
+            members = tuple(step.kept.get(node) or name(step.run, step.attempt, node) for node in range(step.nodes))
         return ev.Placed(
             attempt=step.attempt,
             cloud=offer.cloud,
@@ -270,7 +312,8 @@ class Applier:
             spot=offer.spot,
             price_usd_per_hour=offer.price_usd_per_hour,
             on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
-            machine=self.workspace.machine_name(step.run, step.attempt),
+            machine=members[0],
+            members=members if step.nodes > 1 else (),
             at=self.clock(),
         )
 
@@ -303,13 +346,14 @@ class Applier:
     def _refused(self, step: Launch, problem: CloudError) -> Event:
         quota = isinstance(problem, OverQuota)
         cooldown_s = _COOLDOWN_QUOTA_S if quota else min(_COOLDOWN_MAX_S, _COOLDOWN_S * 2 ** min(step.tries, 32))
+        nodes = self.observer.state(step.run).attempts[step.attempt - 1].nodes
         # A quota holds for the region; a zone without one GPU has none for its other machine types either.
         offers = (step.offer.key, region_key(step.offer) if quota else gpu_key(step.offer))
         return ev.LaunchRefused(
             attempt=step.attempt,
             why=problem.message,
             until=self.clock() + cooldown_s,
-            offers=tuple(key for key in offers if key),
+            offers=tuple(sized_key(key, nodes) for key in offers if key),
             at=self.clock(),
         )
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from outlast import private
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_NODE, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
 from outlast.clouds.traits import known_clouds, traits_of
 from outlast.kit import boot_script
 from outlast.records import mounts
@@ -34,7 +34,9 @@ shutdown -h now
 LIFE_MAX_S = 7 * 86400.0
 
 
-def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "") -> Boot:
+def boot(
+    workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "", node: int = 0
+) -> Boot:
     """Return the boot of one attempt; `path` is the submitter's PATH. It names secrets and contains none."""
     metadata = {
         "outlast-workspace": workspace.url,
@@ -45,12 +47,17 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         **access.metadata(workspace.url, os.environ),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
+    if spec.machine.nodes > 1:
+        metadata["outlast-node"] = str(node)
     traits = traits_of(cloud)
     if traits.shares_host_files:
         # All machines of the local cloud share one disk: the next attempt can use data that an earlier one fetched.
         metadata["outlast-cache"] = _cache()
     else:
         metadata |= boot_script.metadata(workspace.bucket)
+    if spec.machine.container:
+        # A cloud may have to allow its machines to read from its registry.
+        metadata["outlast-container"] = spec.machine.container
     if spec.secrets or spec.databases:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
     volumes = _volumes(workspace, spec)
@@ -60,20 +67,24 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         # The name of the key, under which the machine fetches it from its cloud.
         metadata[access.STORE_KEY] = access.key_name(workspace.secrets_name(run))
     return Boot(
-        script=_script(shares_host_files=traits.shares_host_files),
+        script=_script(spec, shares_host_files=traits.shares_host_files),
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
         host=_host_access(workspace, spec, volumes, path) if traits.shares_host_files else None,
         life_max_s=_life_max_s(spec),
+        network=spec.machine.networks.get(cloud),
+        peers=spec.member is not None or spec.machine.nodes > 1,
     )
 
 
-def _script(*, shares_host_files: bool) -> str:
-    """Local machines use the outlast of this computer; others install it."""
+def _script(spec: Spec, *, shares_host_files: bool) -> str:
+    """Return the script that starts the agent: local machines use this computer's outlast, others install it."""
     if shares_host_files:
         return _SCRIPT.format(python=shlex.quote(sys.executable))
-    return boot_script.boot_script("agent", "outlast.agent")
+    mirror = spec.environment.python_mirror
+    name = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
+    return boot_script.boot_script("agent", "outlast.agent", settings={name: mirror} if mirror else None)
 
 
 def _host_access(workspace: Workspace, spec: Spec, volumes: list[mounts.Mount], path: str) -> HostAccess:
@@ -83,6 +94,7 @@ def _host_access(workspace: Workspace, spec: Spec, volumes: list[mounts.Mount], 
         software=environments(path),
         ports=access.emulator_ports(workspace.url, os.environ),
         databases=_databases(workspace, spec),
+        all_databases=bool(spec.secrets),
     )
 
 
@@ -181,8 +193,9 @@ def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
     return Boot(script=script, metadata=metadata, rights="supervisor")
 
 
-def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:
-    return {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}
+def labels(workspace: Workspace, run: str, attempt: int, *, node: int | None = None) -> dict[str, str]:
+    found = {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}
+    return found if node is None else {**found, LABEL_NODE: str(node)}
 
 
 def drop_secrets(workspace: Workspace, cloud: Cloud, run: str) -> None:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from outlast.clouds.cloud import Offer
 from outlast.supervisor.deadline import next_place, progress_usd
-from outlast.supervisor.world import Fail, RunView, Wait, World
+from outlast.supervisor.world import Fail, RunView, Wait, World, cooldown_until
 
 # A zone that has just preempted a machine is likely to do so again soon.
 AVOID_S = 600.0
 # Offers are tried up to this multiple of the cheapest price; beyond it, the run waits.
 DEARER_MAX = 1.5
-
-
-def region_key(offer: Offer) -> str:
-    """Return the key of a quota: one region, spot or on demand."""
-    return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
-
-
-def gpu_key(offer: Offer) -> str:
-    """Return the key of a zone's GPUs, which all its machine types share; empty without a GPU."""
-    return f"{offer.cloud}/{offer.zone}/{offer.gpu}/{'spot' if offer.spot else 'on-demand'}" if offer.gpu else ""
-
-
-def cooldown_until(world: World, offer: Offer) -> float:
-    """Return when the cooldowns of an offer end: its own, of its region's quota and of its zone's GPUs."""
-    return max(world.cooldowns.get(key, 0.0) for key in (offer.key, region_key(offer), gpu_key(offer)))
+# A spot machine whose progress costs more than this part of the on-demand price is not worth a preemption.
+SPOT_WORTH = 0.95
 
 
 def choose(world: World, view: RunView) -> Offer | Wait | Fail:
@@ -36,6 +25,8 @@ def choose(world: World, view: RunView) -> Offer | Wait | Fail:
         if place is not None:
             return place
     offers = view.spot_offers if view.spec.machine.spot else view.on_demand_offers
+    # A zone that does not answer launches nothing; if it is the only one, its refusal is the reason to wait.
+    offers = tuple(one for one in offers if not world.is_silent(one.cloud, one.zone)) or offers
     if not offers and not (view.spec.machine.fallback and view.on_demand_offers):
         kind = "spot" if view.spec.machine.spot else "on-demand"
         return Fail(
@@ -43,17 +34,32 @@ def choose(world: World, view: RunView) -> Offer | Wait | Fail:
             why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} matches `[machine]`",
             hint="request less, or remove `zones`",
         )
-    offers = _near_cheapest(offers)
-    free = _free(world, view, offers)
+    offers = near_cheapest(offers)
+    # A refused on-demand machine leaves the spot machines.
+    free = _free(world, view, worth_a_preemption(world, view, offers)) or _free(world, view, offers)
     if not free and view.spec.machine.fallback:
-        offers = _near_cheapest(view.on_demand_offers)
+        offers = near_cheapest(view.on_demand_offers)
         free = _free(world, view, offers)
     if free:
         return free[0]
     return _wait(world, view, offers)
 
 
-def _near_cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+def worth_a_preemption(world: World, view: RunView, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Return the offers, with the on-demand machine instead of a spot machine that costs nearly as much."""
+    return tuple(_on_demand_instead(offer) if _is_dear(world, view, offer) else offer for offer in offers)
+
+
+def _is_dear(world: World, view: RunView, offer: Offer) -> bool:
+    on_demand_usd = offer.on_demand_usd_per_hour
+    return offer.spot and 0 < on_demand_usd * SPOT_WORTH <= progress_usd(world, view, offer)
+
+
+def _on_demand_instead(offer: Offer) -> Offer:
+    return msgspec.structs.replace(offer, spot=False, price_usd_per_hour=offer.on_demand_usd_per_hour)
+
+
+def near_cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
     """Return the offers near the cheapest of their own cloud, so that an expensive cloud is not left out."""
     cheapest: dict[str, float] = {}
     for offer in offers:
@@ -72,7 +78,8 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
         # Clouds in the user's order: moving data between them costs money.
         return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
 
-    ready = [offer for offer in offers if cooldown_until(world, offer) <= world.now]
+    nodes = view.spec.machine.nodes
+    ready = [offer for offer in offers if cooldown_until(world, offer, nodes) <= world.now]
     return sorted(ready, key=rank)
 
 
@@ -87,8 +94,10 @@ def _avoided(world: World, view: RunView) -> set[str]:
 def _wait(world: World, view: RunView, offers: tuple[Offer, ...]) -> Wait:
     """Return why no offer is available, from the last refusal, and until when."""
     zones = {o.zone for o in offers}
-    until = min(cooldown_until(world, offer) for offer in offers)
+    until = min(cooldown_until(world, offer, view.spec.machine.nodes) for offer in offers)
     last = next((a for a in reversed(view.state.attempts) if a.outcome == "refused"), None)
     why = last.why if last else "no capacity"
     count = "1 zone" if len(zones) == 1 else f"{len(zones)} zones"
-    return Wait(run=view.run, why=f"no machine in {count}: {why}", until=until)
+    nodes = view.spec.machine.nodes
+    what = f"no {nodes} machines at once" if nodes > 1 else "no machine"
+    return Wait(run=view.run, why=f"{what} in {count}: {why}", until=until)

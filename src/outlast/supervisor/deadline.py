@@ -20,7 +20,7 @@ from outlast.policy.lifetimes import CYCLE_S, CYCLES
 from outlast.policy.view import ON_DEMAND
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.spec import Spec
-from outlast.supervisor.world import Move, RunView, Wait, World
+from outlast.supervisor.world import Move, RunView, Wait, World, cooldown_until
 
 # A working machine is not left for a zone that lacked capacity this recently, unless a machine started there since:
 # only a launch shows whether there is capacity again, and it may be refused.
@@ -194,7 +194,7 @@ def _best_of(offers: Iterable[Offer]) -> list[Offer]:
 
 def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
     offers = view.spot_offers if choice.kind == "spot" else view.on_demand_offers
-    ready = [offer for offer in _best_of(offers) if world.cooldowns.get(offer.key, 0.0) <= world.now]
+    ready = [offer for offer in _best_of(offers) if cooldown_until(world, offer, view.spec.machine.nodes) <= world.now]
     if choice.kind == "spot":
         ready = [offer for offer in ready if offer.zone == choice.place]
     return ready[0] if ready else None
@@ -204,7 +204,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
     now = world.now
     here = [a for a in history if a.spot and (a.cloud, a.zone, a.type) == (offer.cloud, offer.zone, offer.type)]
     lives = [a for a in here if a.outcome != "refused"]
-    refused_until = world.cooldowns.get(offer.key, 0.0)
+    refused_until = cooldown_until(world, offer, view.spec.machine.nodes)
     mine = _held(view)
     holds = mine is not None and mine.spot and mine.zone == offer.zone
     # A zone that just preempted a machine counts as full until a machine starts there.
@@ -229,6 +229,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
         up_s=up_s,
         seen_s=now - first,
         move_usd=moving_usd(view.state, world.workspace_url, offer.cloud),
+        advised_life_s=offer.advised_life_s,
     )
 
 

@@ -17,6 +17,7 @@ from outlast.workspace import Workspace
 
 # How often a group's members are listed again; each listing of a bucket is billed.
 _FRESH_S = {True: 0.5, False: 10.0}
+_UNSEALED_S = 1.0
 
 
 class Known(Protocol):
@@ -59,7 +60,9 @@ class GroupReader:
 
     def _group(self, name: str, now: float) -> _Group:
         known = self._known.get(name)
-        if known is None or now - known.read_at >= self._fresh_s:
+        # Its submission is going on: the members wait for the seal alone.
+        fresh_s = self._fresh_s if known is None or known.sealed else min(_UNSEALED_S, self._fresh_s)
+        if known is None or now - known.read_at >= fresh_s:
             sealed = bool(known and known.sealed) or self.groups.sealed(name)
             known = _Group(read_at=now, seats=self.groups.seats(name), sealed=sealed)
             self._known[name] = known

@@ -13,7 +13,8 @@ import msgspec
 from outlast.billing.ledger import part_in
 from outlast.clouds.cloud import LABEL_MACHINE, Machine
 from outlast.clouds.traits import traits_of
-from outlast.runs.state import Attempt
+from outlast.runs.members import owned
+from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import due_at
 from outlast.supervisor.world import Budget, Fail, RunView, StopAtLimit, Wait, Warn, World
@@ -56,32 +57,42 @@ def report_s(cloud: str) -> float:
     return traits_of(cloud).report_s
 
 
-def ran_s(world: World, attempt: Attempt) -> float:
-    """Return how long an attempt's machine was billed, as its cloud reports it.
+def ran_s(world: World, state: RunState, attempt: Attempt) -> float:
+    """Return how long an attempt's machines were billed, as their cloud reports it.
 
     If the cloud is unreachable, the time since `Placed` counts. A machine that the cloud does not list costs nothing
     yet, or its cost becomes known with `Released`.
     """
     if attempt.released:
         return attempt.seconds
-    machine = world.machines.get(attempt.machine)
+    return sum(_machine_ran_s(world, attempt, name) for name in owned(state, attempt))
+
+
+def _machine_ran_s(world: World, attempt: Attempt, name: str) -> float:
+    machine = world.machines.get(name)
     if machine is not None:
         return machine.ran_s
-    return max(0.0, world.now - attempt.placed_at) if attempt.cloud in world.unreachable else 0.0
+    return max(0.0, world.now - attempt.placed_at) if world.is_silent(attempt.cloud, attempt.zone) else 0.0
 
 
-def attempt_usd(world: World, attempt: Attempt) -> float:
+def attempt_usd(world: World, state: RunState, attempt: Attempt) -> float:
     if attempt.released:
         return attempt.cost_usd
-    machine = world.machines.get(attempt.machine)
+    return sum(_machine_usd(world, attempt, name) for name in owned(state, attempt))
+
+
+def _machine_usd(world: World, attempt: Attempt, name: str) -> float:
+    machine = world.machines.get(name)
     if machine is not None:
         return machine.cost_usd
-    return ran_s(world, attempt) * attempt.price_usd_per_hour / 3600.0
+    return _machine_ran_s(world, attempt, name) * attempt.price_usd_per_hour / 3600.0
 
 
 def spent_usd(world: World, view: RunView, since: float = 0.0) -> float:
     """Return the cost of a run until now; an estimate for attempts that are not released."""
-    return sum(attempt_usd(world, a) * part_in(a.placed_at, _until(world, a), since) for a in view.state.attempts)
+    return sum(
+        attempt_usd(world, view.state, a) * part_in(a.placed_at, _until(world, a), since) for a in view.state.attempts
+    )
 
 
 def reserve_usd(world: World, view: RunView) -> float:
@@ -90,10 +101,10 @@ def reserve_usd(world: World, view: RunView) -> float:
     A waiting run reserves it for its next machine: one that had to stop right after its start would be a waste.
     """
     live = [a for a in view.state.attempts if not a.released]
-    rates = [a.price_usd_per_hour for a in live]
+    rates = [a.price_usd_per_hour * len(owned(view.state, a)) for a in live]
     if not live and view.state.alive:
         offers = view.spot_offers or view.on_demand_offers
-        rates = [min((offer.price_usd_per_hour for offer in offers), default=0.0)]
+        rates = [view.spec.machine.nodes * min((offer.price_usd_per_hour for offer in offers), default=0.0)]
     cloud = view.spec.machine.cloud
     return sum(rates) * (grace_s(cloud) + report_s(cloud)) / 3600.0
 
@@ -110,11 +121,13 @@ def tallies(world: World) -> tuple[Tally, ...]:
 def _tally(world: World, budget: Budget) -> Tally:
     who, since = budget.limits.who, budget.since
     views = [view for view in world.runs if not who or view.state.who == who]
-    attempts = [attempt for view in views for attempt in view.state.attempts]
+    attempts = [(view.state, attempt) for view in views for attempt in view.state.attempts]
     others = [machine for machine in world.machines.values() if _counts_for(world, machine, who)]
     used_usd = budget.closed_usd + sum(spent_usd(world, view, since) for view in views)
     used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in others)
-    used_s = budget.closed_s + sum(ran_s(world, a) * part_in(a.placed_at, _until(world, a), since) for a in attempts)
+    used_s = budget.closed_s + sum(
+        ran_s(world, s, a) * part_in(a.placed_at, _until(world, a), since) for s, a in attempts
+    )
     used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in others)
     return Tally(
         budget=budget,
@@ -122,7 +135,8 @@ def _tally(world: World, budget: Budget) -> Tally:
         used_s=used_s,
         reserve_usd=sum(reserve_usd(world, view) for view in views if view.state.attempts and not view.state.closed),
         # A machine with a notice does not count: its successor may start.
-        machines=sum(a.phase in ("placed", "started") for a in attempts) + sum(m.status != "stopped" for m in others),
+        machines=sum(a.nodes for _, a in attempts if a.phase in ("placed", "started"))
+        + sum(m.status != "stopped" for m in others),
     )
 
 
@@ -221,9 +235,10 @@ def limit_step(world: World, view: RunView, shared: tuple[Tally, ...]) -> StopAt
 
 def machine_limit(view: RunView, shared: tuple[Tally, ...]) -> Wait | None:
     """Return why no machine may be added for this run now: the number of machines is limited."""
+    nodes = view.spec.machine.nodes
     for tally in shared:
         limits = tally.budget.limits
-        if limits.max_machines and tally.covers(view) and tally.machines >= limits.max_machines:
+        if limits.max_machines and tally.covers(view) and tally.machines + nodes > limits.max_machines:
             count = "1 machine" if limits.max_machines == 1 else f"{limits.max_machines} machines"
             return Wait(run=view.run, why=f"{limits.whose} may have {count} at a time, see `outlast limits`")
     return None
@@ -231,7 +246,10 @@ def machine_limit(view: RunView, shared: tuple[Tally, ...]) -> Wait | None:
 
 def add_machine(view: RunView, shared: tuple[Tally, ...]) -> tuple[Tally, ...]:
     return tuple(
-        msgspec.structs.replace(tally, machines=tally.machines + 1) if tally.covers(view) else tally for tally in shared
+        msgspec.structs.replace(tally, machines=tally.machines + view.spec.machine.nodes)
+        if tally.covers(view)
+        else tally
+        for tally in shared
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -13,12 +14,16 @@ from outlast.clouds.traits import traits_of
 from outlast.errors import CloudError, OutlastError, WorkspaceError
 from outlast.records.machines import is_supervisor_vm, supervisor_name
 from outlast.runs.ended import EndedRuns
+from outlast.store import wake_file
 from outlast.store.lease import process_name, supervisors
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.supervisor.apply import Applier
 from outlast.supervisor.effects import Effects, in_thread
+from outlast.supervisor.hindrances import Hindrances
+from outlast.supervisor.notifier import Notifier
 from outlast.supervisor.observe import Observer, anywhere
 from outlast.supervisor.plan import plan
+from outlast.supervisor.upkeep import Upkeep
 from outlast.supervisor.world import Reap, Step, World, describe
 from outlast.workspace import Workspace
 
@@ -26,12 +31,16 @@ from outlast.workspace import Workspace
 # less.
 _QUICK_S, _CALM_S = 0.05, 0.3
 _REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
-# How often the end of a slow effect is polled between rounds.
-_POLL_S = 0.25
+# How often the end of a slow effect, and the file for wakeups of this computer, are polled between rounds.
+_POLL_S = 0.05
+# In a longer pause the wakeups of a bucket are listed once in between.
+_LISTEN_S = 2.0
+# A lease counts as held for this part of its time to live after a renewal: rounds that follow each other renew once.
+_FRESH_PART = 1 / 8
 # How long a supervisor that exits waits for its effects in flight; shorter than its lease.
 _LEAVE_S = 3.0
-# Rounds without a pause, while each of them plans steps.
-_BURST = 4
+# Rounds without a pause, while each of them plans steps, and the pause after them where requests are billed.
+_BURST, _REMOTE_BURST_S = 4, 1.0
 
 
 def on_this_computer(cloud: str) -> bool:
@@ -68,6 +77,7 @@ class Supervisor:
         self.supervisor_vm = supervisor_vm
         self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, supervisor_vm=supervisor_vm)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
+        self.hindrances = Hindrances(workspace.bucket, console=self.applier.console_tail, monotonic=monotonic)
         self.lease = supervisors(workspace.bucket, workspace.url, "supervisor", who=who, monotonic=monotonic)
         self.local_lease = supervisors(workspace.bucket, workspace.url, "this-computer", who=who, monotonic=monotonic)
         self.standby_lease = supervisors(workspace.bucket, workspace.url, "standby", who=who, monotonic=monotonic)
@@ -75,6 +85,8 @@ class Supervisor:
         # `round` applies its effects inline; `run` applies them in threads beside the rounds.
         self._inline = effects is None
         self.effects = effects or Effects()
+        self.notifier = Notifier(workspace, report=report)
+        self.upkeep = Upkeep(workspace, report=report, monotonic=monotonic)
         # Whether the index of ended runs is known to be complete.
         self._indexed = False
 
@@ -85,6 +97,7 @@ class Supervisor:
             self._indexed = True
         self.record_effects()
         self.world = self.observer.observe(self.clock())
+        self.hindrances.update(self.world)
         by_run: dict[str, list[Step]] = {}
         for step in self.decide(self.world):
             by_run.setdefault(step.machine if isinstance(step, Reap) else step.run, []).append(step)
@@ -140,6 +153,10 @@ class Supervisor:
         machine_record = self.observer.machine_records.find(supervisor_name(self.workspace))
         return machine_record is not None and machine_record.phase != "deleting"
 
+    def hold_lease(self) -> bool:
+        """Take or renew the lease of the workspace's supervisor; return whether this process holds it."""
+        return self.lease.hold(fresh_s=self.lease.ttl_s * _FRESH_PART)
+
     def _acquire_scope(self, holds_lease: bool) -> bool:
         """Set the scope of this supervisor; return whether it has work to do."""
         local = not holds_lease and self.has_cloud_supervisor() and self.local_lease.hold()
@@ -153,25 +170,29 @@ class Supervisor:
         until_idle: bool = False,
         surplus_leaves: bool = False,
         should_exit: Callable[[bool], bool] = lambda _: False,
-    ) -> None:
+    ) -> bool:
         """Run rounds until `stop` is set, until idle (`until_idle`), or until two others run (`surplus_leaves`).
 
-        After every round without steps, `should_exit` is called with whether this supervisor is working.
+        Returns whether nothing is left to do. After every round without steps, `should_exit` is called with whether
+        this supervisor is working.
         """
         wait_s, burst, far_s = _QUICK_S, 0, _REMOTE_S
         if self._inline:
             self._inline, self.effects = False, Effects(in_thread)
+        self.notifier.start()
         try:
             while not stop.is_set():
                 try:
-                    holds_lease = self.lease.hold()
+                    holds_lease = self.hold_lease()
                     if not holds_lease and surplus_leaves and not self.standby_lease.hold():
-                        return  # one supervisor works and one stands by: enough
+                        return False  # one supervisor works and one stands by: enough
                     working = self._acquire_scope(holds_lease)
                     self.record_effects()
                     steps = self.round() if working else ()
+                    if holds_lease and not steps:
+                        self.upkeep.begin_if_due()
                     if not steps and ((until_idle and working and self.idle()) or should_exit(working)):
-                        return
+                        return True
                 except OutlastError as problem:
                     self.report(f"{problem.message}; trying again")
                     holds_lease, steps = False, ()
@@ -190,8 +211,9 @@ class Supervisor:
                 wait_s = 0.0 if burst else calmer_s
                 if not self._local:
                     far_s = _REMOTE_S if steps else min(_REMOTE_CALM_S, far_s * 1.2)
-                    wait_s = max(wait_s, far_s if not steps else 0.2)
+                    wait_s = far_s if not steps else 0.0 if burst else _REMOTE_BURST_S
                 self._pause(stop, wait_s)
+            return False
         finally:
             self._leave()
 
@@ -202,24 +224,36 @@ class Supervisor:
             # Leases expire by themselves.
             with suppress(OutlastError):
                 act()
+        # Last: another supervisor may work meanwhile.
+        self.notifier.finish()
 
     def _pause(self, stop: threading.Event, wait_s: float) -> None:
-        """Wait for the next round, a successful slow effect, or (where listings are free) a new wakeup."""
-        until, poll_s = time.monotonic() + wait_s, _QUICK_S if self._local else _POLL_S
-        before = self._pending_wakeups()
-        while (
-            (left_s := until - time.monotonic()) > 0
-            and self._pending_wakeups() == before
-            and not self.effects.succeeded
-        ):
-            if stop.wait(min(poll_s, left_s)):
+        """Wait for the next round, a successful slow effect, or a new wakeup."""
+        until, before = time.monotonic() + wait_s, self._pending_wakeups()
+        listen_at = until - wait_s / 2 if wait_s > _LISTEN_S and not self._local and self.lease.epoch else math.inf
+        while (left_s := until - time.monotonic()) > 0 and self._pending_wakeups() == before:
+            if self.effects.succeeded or stop.wait(min(_POLL_S, left_s)):
                 return
+            if time.monotonic() > listen_at:
+                listen_at = math.inf
+                if self._has_new_wakeups():
+                    return
 
-    def _pending_wakeups(self) -> Sequence[str]:
+    def _pending_wakeups(self) -> Sequence[str] | int:
+        """Return a value that changes with a wakeup, where reading it is free: in a folder, or from this computer."""
         try:
-            return self.workspace.bucket.children("wakeups/") if self._local else ()
+            if self._local:
+                return self.workspace.bucket.children("wakeups/")
+            return wake_file.touched_at(self.workspace.url)
         except OutlastError:
             return ()  # the next round reports it
+
+    def _has_new_wakeups(self) -> bool:
+        try:
+            listed = self.workspace.wakeups()
+        except OutlastError:
+            return False  # the next round reports it
+        return any(entry.key not in self.observer.wakeups_seen for entries in listed.values() for entry in entries)
 
     @property
     def _local(self) -> bool:

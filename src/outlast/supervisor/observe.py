@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Offer
+from outlast.clouds.cloud import LABEL_MACHINE, LABEL_RUN, Cloud, Machine, Offer
 from outlast.clouds.registry import enable
 from outlast.errors import (
     BadRequest,
@@ -32,6 +32,7 @@ from outlast.supervisor.boot import drop_secrets
 from outlast.supervisor.budget_reader import BudgetReader
 from outlast.supervisor.deadline import decision_interval_s
 from outlast.supervisor.group_reader import GroupReader
+from outlast.supervisor.machine_listing import list_machines, query_missing
 from outlast.supervisor.world import RunView, World
 from outlast.workspace import Heartbeat, Workspace
 
@@ -92,6 +93,8 @@ class Observer:
         # it.
         self.observed_at = monotonic()
         self.watched: dict[str, Watched] = {}
+        # The keys of the wakeups in the last listing.
+        self.wakeups_seen: frozenset[str] = frozenset()
         self.damaged: dict[str, str] = {}
         self.budget_reader = BudgetReader(workspace, each=each)
 
@@ -99,6 +102,7 @@ class Observer:
         self.observed_at = self.monotonic()
         heartbeats = self.workspace.heartbeats()
         wakeups = self.workspace.wakeups()
+        self.wakeups_seen = frozenset(entry.key for entries in wakeups.values() for entry in entries)
         self._refresh_runs(heartbeats, wakeups)
         unreachable: dict[str, str] = {}
         machines: dict[str, Machine] = {}
@@ -106,10 +110,12 @@ class Observer:
             if not self.scope(name):
                 continue
             try:
-                found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
-                machines.update({machine.name: machine for machine in found})
+                found, silent = list_machines(name, cloud, self.workspace.id)
+                machines.update(found)
+                unreachable |= silent
                 self._read_before_launch(name, machines)
-                machines.update(self._confirm(name, cloud, machines))
+                states = (watched.story.state for watched in self.watched.values())
+                machines.update(query_missing(name, cloud, states, machines, silent))
             except CloudError as problem:
                 unreachable[name] = problem.message
         self._read_owners(machines)
@@ -156,22 +162,26 @@ class Observer:
                 self.forget(run)  # another supervisor finalized it
         self.others &= heartbeats.keys() | wakeups.keys()
         known = [run for run in {**dict.fromkeys(self.watched), **heartbeats, **wakeups} if run not in self.others]
+        watched_before = set(self.watched)
         self.each(self._load_run, [run for run in known if run not in self.watched])
         for run in known:
             if (watched := self.watched.get(run)) is not None:
                 self._update_silence(watched, heartbeats[run].modified_at if run in heartbeats else 0.0)
+        # The supervisor deletes wakeups, so an observer beside it does not see all of them.
+        kept = watched_before if self.read_only else ()
         due = [
-            run for run in known if run in self.watched and (run in wakeups or self._should_reread(self.watched[run]))
+            run
+            for run in known
+            if run in self.watched and (run in wakeups or run in kept or self._should_reread(self.watched[run]))
         ]
         unread = {run for run, read in zip(due, self.each(self._read, due), strict=True) if not read}
         for run in known:
-            watched = self.watched.get(run)
-            if watched is None:
-                # Keep the wakeup of an unreadable run, for a supervisor that can read it.
-                if run not in self.others and run not in unread:
-                    self._drop_stray_wakeups(run, wakeups.get(run, []))
-            elif not self.read_only:
-                self._acknowledge(run, watched, heartbeats, wakeups.get(run, []))
+            # Keep the wakeup of an unreadable run, for a supervisor that can read it.
+            if run not in self.watched and run not in self.others and run not in unread:
+                self._drop_stray_wakeups(run, wakeups.get(run, []))
+        if not self.read_only:
+            unknown = [run for run in known if run in self.watched and (run in wakeups or run not in heartbeats)]
+            self.each(lambda run: self._acknowledge(run, heartbeats, wakeups.get(run, [])), unknown)
 
     def _update_silence(self, watched: Watched, heartbeat_at: float) -> None:
         """Restart the measurement of silence if heartbeat or phase changed.
@@ -183,7 +193,8 @@ class Observer:
         if (watched.heartbeat_at, watched.phase) != (heartbeat_at, phase):
             watched.heartbeat_at, watched.phase, watched.since = heartbeat_at, phase, self.observed_at
 
-    def _acknowledge(self, run: str, watched: Watched, heartbeats: Mapping[str, Entry], wakeups: list[Entry]) -> None:
+    def _acknowledge(self, run: str, heartbeats: Mapping[str, Entry], wakeups: list[Entry]) -> None:
+        watched = self.watched[run]
         if run not in heartbeats and (wakeups or watched.story.state.alive):
             # A run without a heartbeat or a wakeup is lost to supervisors, so write one before the wakeup is deleted.
             # A run that was cancelled before any supervisor saw it also needs to be finalized.
@@ -212,7 +223,7 @@ class Observer:
         for machine in machines.values():
             run = machine.labels.get(LABEL_RUN, "")
             watched = self.watched.get(run)
-            if not run or (watched and any(a.machine == machine.name for a in watched.story.state.attempts)):
+            if not run or (watched and any(machine.name in a.machines for a in watched.story.state.attempts)):
                 continue
             if watched:
                 self._read(run)
@@ -310,7 +321,7 @@ class Observer:
     def _drop_stray_wakeups(self, run: str, wakeups: list[Entry]) -> None:
         if run in self.damaged or not wakeups or self.read_only:
             return
-        now = self.workspace.bucket.put("clock", b"").modified_at
+        now = self.workspace.bucket.now("clock")
         if all(now - entry.modified_at < _STRAY_WAKEUP_S for entry in wakeups):
             return
         for cloud in self.clouds.values():
@@ -324,23 +335,14 @@ class Observer:
         Such an attempt may have started and lost its machine since, or the run may be over, and its wakeup may have
         failed.
         """
-        for run, watched in list(self.watched.items()):
-            last = watched.story.state.last
-            if last is not None and last.cloud == name and last.phase == "placed" and last.machine not in machines:
-                self._read(run)
 
-    def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
-        """Query machines by name that should exist and are not listed: listings lag."""
-        found: dict[str, Machine] = {}
-        for watched in self.watched.values():
-            for attempt in watched.story.state.attempts:
-                if attempt.cloud != name or attempt.machine in machines or attempt.phase not in ("started", "noticed"):
-                    continue
-                try:
-                    found[attempt.machine] = cloud.machine(attempt.machine)
-                except NotFound:
-                    continue
-        return found
+        def would_launch(watched: Watched) -> bool:
+            last = watched.story.state.last
+            if last is None or last.cloud != name or last.phase != "placed":
+                return False
+            return any(member not in machines for member in last.machines)
+
+        self.each(self._read, [run for run, watched in self.watched.items() if would_launch(watched)])
 
     def _view(self, run: str, watched: Watched, unreachable: Mapping[str, str]) -> RunView:
         state, spec = watched.story.state, watched.spec

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.clouds.traits import traits_of
+from outlast.runs.members import kept, owned, releasable, survivors
 from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
 from outlast.supervisor.deadline import next_move
+from outlast.supervisor.gang import kept_with, missing_members, node_losses
 from outlast.supervisor.group_rules import member_release, waiting_reason
 from outlast.supervisor.limits import Tally, add_machine, failure, limit_step, machine_limit, report_s, tallies
 from outlast.supervisor.world import (
+    Bill,
     Fail,
     Finalize,
     Launch,
@@ -20,6 +23,7 @@ from outlast.supervisor.world import (
     PlaceAttempt,
     Reap,
     Release,
+    RetireNodes,
     RunView,
     Step,
     StopAtLimit,
@@ -83,24 +87,32 @@ def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
     for attempt in view.state.attempts:
         if attempt.phase == "over" or attempt.cloud in world.unreachable:
             continue
+        if attempt.nodes > 1:
+            yield from node_losses(world, view, attempt)
         lost = _why_lost(world, view, attempt)
         if lost:
             why, preempted = lost
-            yield MarkLost(run=view.run, attempt=attempt.number, why=why, preempted=preempted)
+            nodes = (0,) if attempt.nodes > 1 else ()
+            yield MarkLost(run=view.run, attempt=attempt.number, why=why, preempted=preempted, nodes=nodes)
 
 
 def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
     machine = world.machines.get(attempt.machine)
+    if machine is None and world.is_silent(attempt.cloud, attempt.zone):
+        return _why_lost_unseen(view, attempt)
     if machine is None:
-        # A placed attempt without a machine is still to be launched.
-        return None if attempt.phase == "placed" else ("its machine vanished", True)
+        # A placed attempt without a machine is still to be launched, unless it keeps that of the attempt before.
+        launches = attempt.phase == "placed" and attempt.machine not in kept(view.state, attempt)
+        return None if launches else ("its machine vanished", True)
     # `stopping` is not lost: clouds report it during the grace, while the last checkpoint is being saved.
     if machine.status in ("stopped", "broken"):
         preempted = attempt.preempted or "preempted" in machine.why
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
     if attempt.number != view.state.attempts[-1].number:
-        return None  # the heartbeat is the successor's
-    if attempt.phase == "placed":
+        # The heartbeat is the successor's, unless there is none. Of several machines not all are about to be taken.
+        silent = attempt.nodes > 1 and view.silent_s > traits_of(attempt.cloud).boot_s
+        return (f"no heartbeat from its machine for {describe_s(view.silent_s)}", False) if silent else None
+    if not attempt.started_at:
         # Count from the launch, which may come long after `Placed`.
         booting_s = min(view.silent_s, machine.ran_s)
         if booting_s > traits_of(attempt.cloud).boot_s:
@@ -108,6 +120,15 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
     elif view.silent_s > traits_of(attempt.cloud).silence_s:
         return f"no heartbeat from its machine for {describe_s(view.silent_s)}", False
     return None
+
+
+def _why_lost_unseen(view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
+    """Judge by heartbeats alone: a zone that does not answer may have lost its machines."""
+    traits = traits_of(attempt.cloud)
+    silence_s = traits.boot_s if attempt.phase == "placed" else traits.silence_s
+    if attempt.number != view.state.attempts[-1].number or view.silent_s <= silence_s:
+        return None
+    return f"no heartbeat for {describe_s(view.silent_s)}, and zone {attempt.zone} does not answer", False
 
 
 def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Step]:
@@ -141,22 +162,29 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     if view.offers_error:
         yield from _wait(view, f"{cloud} does not list its offers: {view.offers_error}", 0.0)
         return
-    chosen = machine_limit(view, shared) or choose(world, view)
+    nodes, keeps = view.spec.machine.nodes, kept_with(world, view)
+    chosen = machine_limit(view, shared) or (keeps.offer if keeps is not None else choose(world, view))
     if isinstance(chosen, Wait):
         yield from _wait(view, chosen.why, chosen.until)
     elif isinstance(chosen, Fail):
         yield chosen
     else:
-        yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen)
+        names = keeps.machines if keeps is not None else {}
+        yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen, nodes=nodes, kept=names)
 
 
 def _wait(view: RunView, why: str, until: float) -> Iterator[Step]:
     if view.state.waiting != why:
         yield Wait(run=view.run, why=why, until=until)
+    last = view.state.last
+    if last is not None and last.phase == "over" and survivors(view.state):
+        # Machines that wait for others cost money, and other runs may wait for them.
+        yield RetireNodes(run=view.run, attempt=last.number, why=why)
 
 
 def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step]:
-    if attempt.machine in world.machines or attempt.cloud in world.unreachable:
+    lacking = missing_members(world, view, attempt)
+    if not lacking or world.is_silent(attempt.cloud, attempt.zone):
         return
     for offer in (*view.spot_offers, *view.on_demand_offers):
         if (offer.cloud, offer.zone, offer.type, offer.spot) == (
@@ -165,7 +193,9 @@ def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step
             attempt.type,
             attempt.spot,
         ):
-            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=_refusals(view, attempt))
+            members = lacking if attempt.nodes > 1 else {}
+            tries = _refusals(view, attempt)
+            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=tries, members=members)
             return
     # The offer was withdrawn between the intent and the launch.
     yield MarkLost(run=view.run, attempt=attempt.number, why=f"{attempt.type} is not offered any more", preempted=True)
@@ -184,31 +214,55 @@ def _refusals(view: RunView, attempt: Attempt) -> int:
 
 def _plan_releases(world: World, view: RunView) -> Iterator[Step]:
     for attempt in view.state.attempts:
-        if attempt.released or (view.state.alive and attempt.phase != "over") or attempt.cloud in world.unreachable:
+        if attempt.released or not releasable(view.state, attempt):
+            continue
+        if world.is_silent(attempt.cloud, attempt.zone):
             continue
         machine = world.machines.get(attempt.machine)
-        if machine is not None and machine.status == "running" and world.now < attempt.over_at + attempt.keep_s:
+        kept_s = attempt.over_at + attempt.keep_s - world.now if attempt.keep_s else 0.0
+        if machine is not None and machine.status == "running" and kept_s > 0:
             continue  # kept for debugging
-        yield _release(view, attempt, machine)
+        yield _release(world, view, attempt)
 
 
-def _release(view: RunView, attempt: Attempt, machine: Machine | None) -> Release:
+def _release(world: World, view: RunView, attempt: Attempt) -> Release:
+    bills = [_bill(world, attempt, name) for name in owned(view.state, attempt)]
+    first = bills[0] if bills else Bill(machine="", price_usd_per_hour=0.0)
     return Release(
         run=view.run,
         attempt=attempt.number,
         cloud=attempt.cloud,
-        machine=attempt.machine,
-        price_usd_per_hour=machine.price_usd_per_hour if machine else attempt.price_usd_per_hour,
-        ran_s=machine.ran_s if machine else 0.0,
-        disk_usd=machine.disk_usd if machine else 0.0,
+        machine=first.machine,
+        price_usd_per_hour=first.price_usd_per_hour,
+        ran_s=first.ran_s,
+        disk_usd=first.disk_usd,
         started_event=attempt.started_event,
         over_event=attempt.over_event,
+        others=tuple(bills[1:]),
+    )
+
+
+def _bill(world: World, attempt: Attempt, name: str) -> Bill:
+    machine = world.machines.get(name)
+    if machine is None:
+        return Bill(machine=name, price_usd_per_hour=attempt.price_usd_per_hour)
+    return Bill(
+        machine=name,
+        price_usd_per_hour=machine.price_usd_per_hour,
+        ran_s=machine.ran_s,
+        disk_usd=machine.disk_usd,
     )
 
 
 def _plan_orphans(world: World) -> Iterator[Step]:
     """Yield the deletion of machines of this workspace that neither a run nor a record owns."""
-    known = {attempt.machine for view in world.runs for attempt in view.state.attempts if not attempt.released}
+    known = {
+        name
+        for view in world.runs
+        for attempt in view.state.attempts
+        if not attempt.released
+        for name in attempt.machines
+    }
     for machine in world.machines.values():
         if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
             continue

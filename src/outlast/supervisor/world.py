@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.billing.limits import Limits
-from outlast.clouds.cloud import Machine, Offer
+from outlast.clouds.cloud import Machine, Offer, sized_key
 from outlast.records.machines import MachineRecordView
 from outlast.runs.state import RunState
 from outlast.spec.spec import Spec
@@ -59,7 +59,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a round. It may be partial: `unreachable` names the clouds that did not answer."""
+    """The input of a round. It may be partial: `unreachable` names the clouds and zones that did not answer."""
 
     now: float
     workspace_id: str
@@ -67,6 +67,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     workspace_url: str = ""
     runs: tuple[RunView, ...] = ()
     machines: dict[str, Machine] = {}
+    # `CLOUD` or `CLOUD/ZONE` → the reason.
     unreachable: dict[str, str] = {}
     # Recently refused offers of all runs: key → until.
     cooldowns: dict[str, float] = {}
@@ -78,6 +79,14 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_vm: str = ""
     budgets: tuple[Budget, ...] = ()
 
+    def is_silent(self, cloud: str, zone: str) -> bool:
+        """Return whether a machine there may exist although it is not listed."""
+        return cloud in self.unreachable or zone_key(cloud, zone) in self.unreachable
+
+
+def zone_key(cloud: str, zone: str) -> str:
+    return f"{cloud}/{zone}"
+
 
 class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Append the intent to launch; the launch follows in the next round."""
@@ -85,6 +94,9 @@ class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run: str
     attempt: int
     offer: Offer
+    # Of a distributed run: its size, and the machines that it keeps by rank.
+    nodes: int = 1
+    kept: dict[int, str] = {}
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -94,6 +106,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     attempt: int
     offer: Offer
     tries: int = 0
+    # Of a distributed run: the machines to create, all or none, by rank.
+    members: dict[int, str] = {}
 
 
 class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -103,6 +117,35 @@ class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     attempt: int
     why: str
     preempted: bool
+    # The ranks whose machines cannot be kept.
+    nodes: tuple[int, ...] = ()
+
+
+class LoseNode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Let an attempt save and stop because one of its machines, which does not lead, is lost."""
+
+    run: str
+    attempt: int
+    node: int
+    why: str
+    grace_s: float
+
+
+class RetireNodes(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Give up the machines that survived an attempt; they are released in the next round."""
+
+    run: str
+    attempt: int
+    why: str
+
+
+class Bill(msgspec.Struct, frozen=True):
+    """A machine to delete and to bill."""
+
+    machine: str
+    price_usd_per_hour: float
+    ran_s: float = 0.0
+    disk_usd: float = 0.0
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -118,6 +161,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     disk_usd: float = 0.0
     started_event: int = 0
     over_event: int = 0
+    # The other machines of a distributed attempt.
+    others: tuple[Bill, ...] = ()
 
 
 class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -190,6 +235,8 @@ Step = (
     PlaceAttempt
     | Launch
     | MarkLost
+    | LoseNode
+    | RetireNodes
     | Release
     | Reap
     | Fail
@@ -202,18 +249,43 @@ Step = (
 )
 
 
+def region_key(offer: Offer) -> str:
+    """Return the key of a quota: one region, spot or on demand."""
+    return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
+
+
+def gpu_key(offer: Offer) -> str:
+    """Return the key of a zone's GPUs, which all its machine types share; empty without a GPU."""
+    return f"{offer.cloud}/{offer.zone}/{offer.gpu}/{'spot' if offer.spot else 'on-demand'}" if offer.gpu else ""
+
+
+def cooldown_until(world: World, offer: Offer, nodes: int = 1) -> float:
+    """Return when the cooldowns of an offer end: its own, of its region's quota and of its zone's GPUs."""
+    keys = (offer.key, region_key(offer), gpu_key(offer))
+    # A zone that refused one machine has no room for several.
+    return max(world.cooldowns.get(sized_key(key, count), 0.0) for key in keys for count in {1, nodes})
+
+
 def describe(step: Step) -> str:
     """Return a step in words, for `outlast plan` and the supervisor's log."""
     match step:
         case PlaceAttempt():
             kind = "spot" if step.offer.spot else "on demand"
-            return f"place attempt {step.attempt} of {step.run} on {step.offer.type} in {step.offer.zone} ({kind})"
+            count = f"{step.nodes} × " if step.nodes > 1 else ""
+            kept = f", {len(step.kept)} of them kept" if step.kept else ""
+            where = f"{count}{step.offer.type} in {step.offer.zone} ({kind}{kept})"
+            return f"place attempt {step.attempt} of {step.run} on {where}"
         case Launch():
-            return f"launch the machine of attempt {step.attempt} of {step.run} in {step.offer.zone}"
+            what = f"{len(step.members)} machines" if len(step.members) > 1 else "the machine"
+            return f"launch {what} of attempt {step.attempt} of {step.run} in {step.offer.zone}"
         case MarkLost():
             return f"give up attempt {step.attempt} of {step.run}: {step.why}"
+        case LoseNode():
+            return f"let attempt {step.attempt} of {step.run} save and stop: {step.why}"
+        case RetireNodes():
+            return f"give up the machines of attempt {step.attempt} of {step.run}: {step.why}"
         case Release():
-            return f"delete {step.machine}, the machine of attempt {step.attempt} of {step.run}, and record its cost"
+            return _describe_release(step)
         case Reap():
             return f"delete {step.machine} on {step.cloud}: {step.why}"
         case Fail():
@@ -230,3 +302,12 @@ def describe(step: Step) -> str:
             return f"end {step.run}, not needed any more: {step.why}"
         case Finalize():
             return f"finalize {step.run}: delete its heartbeat and secrets"
+
+
+def _describe_release(step: Release) -> str:
+    names = [name for name in (step.machine, *(bill.machine for bill in step.others)) if name]
+    if len(names) == 1:
+        return f"delete {names[0]}, the machine of attempt {step.attempt} of {step.run}, and record its cost"
+    if not names:
+        return f"record attempt {step.attempt} of {step.run}: the next one has its machines"
+    return f"delete {', '.join(names)}, the machines of attempt {step.attempt} of {step.run}, and record their cost"

@@ -12,6 +12,7 @@ from outlast.clouds.cloud import Cloud
 from outlast.errors import SpecError
 from outlast.spec.spec import Spec
 from outlast.spec.sweep import grid_size
+from outlast.store.shared import check_references
 from outlast.submit.prepare import program_path, store_code
 from outlast.submit.validate import validate
 from outlast.sweep import events as ev
@@ -32,6 +33,8 @@ def check_search(spec: Spec, *, source: str) -> None:
         problems.append("[sweep.params]: missing: set the parameters to search, e.g. `--param lr=log(1e-4..1e-1)`")
     if search is None or not search.goals:
         problems.append("[sweep] goal: missing: set a metric to optimize, e.g. `--goal min:loss`")
+    if search is not None and search.per_machine > 1 and spec.machine.nodes > 1:
+        problems.append("[sweep] per_machine: cannot be combined with `[machine] nodes`")
     if search is not None and search.per_machine > 1 and spec.machine.container:
         problems.append("[sweep] per_machine: cannot be combined with `[machine] container` yet")
     if search is not None and search.per_machine > 1 and (spec.checkpoint.names or spec.checkpoint.path == "."):
@@ -60,9 +63,12 @@ def create_sweep(
     size = grid_size(spec.sweep.params) if spec.sweep.sampler == "grid" else 0
     trials = min(spec.sweep.trials or size, size) if size else spec.sweep.trials or _TRIALS
     spec = with_flags(msgspec.structs.replace(spec, sweep=msgspec.structs.replace(spec.sweep, trials=trials)))
+    # Messages about each trial would drown those about other runs.
+    spec = msgspec.structs.replace(spec, notify=None)
     spec = validate(workspace, clouds, spec, environment=environment, source=source)
     code, path = store_code(workspace, spec, report), program_path(environment)
     sweep = reserve(workspace, spec, code, who=current_user(), version=outlast.__version__, path=path)
+    check_references(workspace.bucket, code.shared_keys, each=workspace.each)
     SweepStory(workspace.bucket, sweep.name).append_or_raise(
         ev.Opened(who=sweep.who, trials=trials, at=workspace.clock(), by=sweep.who), nonce=secrets.token_hex(8)
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.code.record import CodeRecord
 from outlast.errors import Exists, Missing, NoSuchRun
+from outlast.runs.deleted import used_up_to
 from outlast.runs.story import Log
 from outlast.spec.spec import Spec, SweepSpec
 from outlast.store.bucket import Bucket
@@ -69,7 +70,7 @@ def reserve(workspace: Workspace, spec: Spec, code: CodeRecord, *, who: str, ver
     """Write the record under the next free number of its name: `census-s2`."""
     pattern = re.compile(rf"^{re.escape(spec.name)}-s(\d+)$")
     taken = [int(m.group(1)) for name in sweeps(workspace) if (m := pattern.match(name))]
-    number = max(taken, default=0) + 1
+    number = max(max(taken, default=0), used_up_to(workspace.bucket, f"{spec.name}-s")) + 1
     while True:
         sweep = Sweep(
             name=f"{spec.name}-s{number}",

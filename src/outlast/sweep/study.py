@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.errors import OutlastError, UsageError
+from outlast.extras import install_hint
 from outlast.spec.spec import Dimension, ParamValue, SweepSpec
 from outlast.spec.sweep import values_of
 from outlast.sweep.state import SweepState, Trial
@@ -22,7 +23,7 @@ def load_optuna() -> Any:
         import optuna
     except ImportError as problem:
         raise OutlastError(
-            f"cannot import Optuna, which chooses the trials: {problem}", hint="pip install 'outlast[sweep]'"
+            f"cannot import Optuna, which chooses the trials: {problem}", hint=install_hint("outlast[sweep]")
         ) from problem
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -12,6 +12,7 @@ from typing import IO
 
 import msgspec
 
+from outlast.runs.folder_listing import newest_path
 from outlast.runs.metrics import parsed
 from outlast.runs.outputs import FINAL
 from outlast.spec.command import argv_of, render_param
@@ -87,12 +88,15 @@ class TrialProcess:
     def _path(self, name: str) -> str:
         return os.path.join(self.home, name)
 
+    def _newest(self, pattern: str) -> str:
+        return newest_path(pattern, root=self._path("work"), checkpoints=self.checkpoints)
+
     def start(self) -> None:
         self._create_folders()
         # Append: a crashed trial that runs again has printed output before.
         with open(os.path.join(self.outputs, "log.txt"), "ab") as log:
             self._process = subprocess.Popen(
-                argv_of(self.spec.command, self.spec.params),
+                argv_of(self.spec.command, self.spec.params, newest=self._newest),
                 cwd=self._path("work"),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

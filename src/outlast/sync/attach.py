@@ -63,7 +63,7 @@ def attach(target: Target, *, report: Report) -> int:
     entered, refused = False, 0
     while True:
         try:
-            link = target.connect(report=report, patient=entered)
+            link = target.connect(report=report, wait=entered)
         except TargetEnded as ended:
             if not entered:
                 raise UsageError(ended.message, hint=ended.hint) from ended

@@ -58,7 +58,7 @@ class Sync:
             while True:
                 link = self.target.connect(
                     report=lambda why: self.emit(events.WaitingForMachine(why=why)),
-                    patient=self.watch and bool(self.status.machine),
+                    wait=self.watch and bool(self.status.machine),
                 )
                 try:
                     self._sync_over(link)

@@ -33,8 +33,8 @@ class Target(Protocol):
     # Relative folders start here, below the home of the ssh user.
     base: str
 
-    def connect(self, *, report: Report, patient: bool) -> Link:
-        """Return a link to the current machine. With `patient`, wait for one and report why; else raise."""
+    def connect(self, *, report: Report, wait: bool) -> Link:
+        """Return a link to the current machine. With `wait`, wait for one and report why; else raise."""
 
     def moved(self, link: Link) -> bool:
         """Return whether the target has moved to another machine."""
@@ -72,7 +72,7 @@ class MachineTarget:
         self.cloud = cloud
         self.name = name
 
-    def connect(self, *, report: Report, patient: bool) -> Link:
+    def connect(self, *, report: Report, wait: bool) -> Link:
         reported, gone_at = "", 0.0
         while True:
             try:
@@ -81,14 +81,14 @@ class MachineTarget:
                 return link
             except NotFound as problem:
                 gone_at = gone_at or time.monotonic()
-                if not patient or time.monotonic() > gone_at + _GONE_S:
+                if not wait or time.monotonic() > gone_at + _GONE_S:
                     raise NotFound(
                         f"machine `{self.name}` no longer exists",
                         hint="`outlast machine list` lists your machines",
                     ) from problem
                 why = f"{self.name} is gone; waiting in case it is recreated elsewhere"
             except (BadRequest, CloudUnreachable) as problem:
-                if not patient:
+                if not wait:
                     raise self._explained(problem) from problem
                 gone_at, why = 0.0, f"{problem.message}; waiting for it to come back"
             if why != reported:
@@ -116,7 +116,7 @@ class RunTarget:
         self.name = run
         self.story = workspace.story(run)
 
-    def connect(self, *, report: Report, patient: bool) -> Link:
+    def connect(self, *, report: Report, wait: bool) -> Link:
         reported = ""
         while True:
             state = self.story.refresh()

@@ -69,7 +69,7 @@ class Tunnel:
         check_free(self.here)
         while True:
             try:
-                link = self.target.connect(report=self.report, patient=self._entered)
+                link = self.target.connect(report=self.report, wait=self._entered)
             except TargetEnded as ended:
                 if not self._entered:
                     raise UsageError(ended.message, hint=ended.hint) from ended

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from outlast.errors import OutlastError
+from outlast.extras import install_hint
 from outlast.sync.select import Fingerprint, scan
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Watcher:
         try:
             from watchfiles._rust_notify import RustNotify
         except ImportError:
-            self.how, self.why = "polling", "`watchfiles` is not installed: `pip install 'outlast[sync]'`"
+            self.how, self.why = "polling", f"`watchfiles` is not installed: `{install_hint('outlast[sync]')}`"
             return None
         try:
             try:

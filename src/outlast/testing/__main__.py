@@ -8,24 +8,26 @@ import os
 import sys
 import time
 
-from outlast.testing.simulate import WorldResult, simulate
+from outlast.testing.simulate import WorldResult, simulate, simulate_nodes
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m outlast.testing", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", metavar="FROM:TO", help="range of seeds (default: 0:2000)")
     parser.add_argument("--seed", type=int, default=None, help="replay one world; if it fails, print its whole story")
+    parser.add_argument("--nodes", action="store_true", help="worlds with distributed runs")
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    run_world = simulate_nodes if options.nodes else simulate
     if options.seed is not None:
-        return _report(simulate(options.seed))
+        return _report(run_world(options.seed))
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last))
     began = time.monotonic()
     done: list[WorldResult] = []
     failed: list[WorldResult] = []
     with multiprocessing.Pool(options.jobs) as pool:
-        for result in pool.imap_unordered(simulate, seeds, chunksize=8):
+        for result in pool.imap_unordered(run_world, seeds, chunksize=8):
             done.append(result)
             if result.problem:
                 failed.append(result)

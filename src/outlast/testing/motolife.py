@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import shlex
+import subprocess
 from typing import Any
 
 from outlast.clouds.aws import ssh_access, userdata
 from outlast.clouds.cloud import Boot, HostAccess, Requirements
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.metadata_server import ATTRIBUTE_IMDS
 from outlast.errors import BadRequest, CloudError, NotFound
+from outlast.testing.motoconditions import MotoSurroundings, admits_itself
 
 _ZONE, _TYPE = "local1-a", "local-2"
 _EXPORTS = """#!/bin/bash
@@ -28,6 +32,14 @@ class Life:
         self._states: dict[str, str] = {}
         self._tags: dict[str, dict[str, str]] = {}
         self._rebalanced: set[str] = set()
+        self.surroundings = MotoSurroundings()
+        # When instances were terminated, and which machines may connect to others of their group.
+        self._ended_at: dict[str, float] = {}
+        self._open: dict[str, bool] = {}
+
+    def boot_from(self, base: str, *, names: bool) -> None:
+        """Boot later machines from another root file system; only with `names` they can look up other computers."""
+        self.local.base, self.local.base_names = base, names
 
     def _backends(self) -> dict[str, Any]:
         from moto.ec2.models import ec2_backends
@@ -94,10 +106,40 @@ class Life:
                 elif now == "terminated":
                     self.local.delete(id)
                     self._close_requests(id)
+            if now == "running":
+                self._enforce_group(instance)
             if now != "terminated" and (tags := self._read_tags(instance)) != self._tags.get(id):
                 self._tags[id] = tags
                 self._update_metadata(instance)
         self._sync_images()
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Remove instances that were terminated long ago, as EC2 does after an hour."""
+        listed_s, now = self.surroundings.now.terminated_s, self.surroundings.clock()
+        for backend in self._backends().values():
+            for key, reservation in list(backend.reservations.items()):
+                for instance in list(reservation.instances):
+                    ended_at = self._ended_at.setdefault(instance.id, now) if instance.state == "terminated" else now
+                    if listed_s is not None and now - ended_at > listed_s:
+                        reservation.instances.remove(instance)
+                if not reservation.instances:
+                    del backend.reservations[key]
+
+    def _enforce_group(self, instance: Any) -> None:
+        """Connect the machine with those of its security group, or isolate it. Other modes have no addresses."""
+        if self.local.mode != "root" or os.geteuid() != 0:
+            return
+        state = Folder(f"{self.local.root}/machines/{instance.id}").state() or {}
+        number, pid = state.get("net_number"), state.get("shim_pid")
+        groups = [group for group in instance.security_groups if not isinstance(group, str)]
+        is_open = not self.surroundings.now.groups or any(admits_itself(group) for group in groups)
+        if not number or self._open.get(instance.id) == is_open:
+            return
+        port = ["ip", "link", "set", f"ol{number}", "type", "bridge_slave", "isolated", "off" if is_open else "on"]
+        done = subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", *port], capture_output=True, check=False)
+        if done.returncode == 0:
+            self._open[instance.id] = is_open
 
     def _close_requests(self, id: str) -> None:
         """Close the one-time spot request of an instance, which moto leaves open."""
@@ -194,6 +236,16 @@ class Life:
             block = f"-----BEGIN SSH HOST KEY KEYS-----\n{keys}\n-----END SSH HOST KEY KEYS-----\n"
             return text + (block if keys else "")
         return ""
+
+    def profile(self, params: dict[str, str]) -> str:
+        """Return the instance profile of a launch; empty if it has none."""
+        if name := next((value for key, value in params.items() if key.endswith(".LaunchTemplateName")), ""):
+            for backend in self._backends().values():
+                template = backend.launch_template_name_to_ids.get(name)
+                if template is not None:
+                    data = backend.get_launch_template_by_name(name).latest_version().data
+                    return str((data.get("IamInstanceProfile") or {}).get("Name", ""))
+        return params.get("IamInstanceProfile.Name", "")
 
     def refuses(self, action: str, params: dict[str, str]) -> tuple[str, str] | None:
         """Return the error of a request that EC2 refuses and moto accepts; else None."""

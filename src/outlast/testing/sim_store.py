@@ -109,6 +109,9 @@ class SimBucket:
     def get(self, key: str) -> bytes:
         return self._read("get", lambda: self._object(key)[0])
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._read("get", lambda: self._object(key)[0][start : start + length])
+
     def read_into(self, key: str, room: memoryview) -> int:
         body = self._read("get", lambda: self._object(key)[0])[: len(room)]
         room[: len(body)] = body
@@ -120,8 +123,11 @@ class SimBucket:
         except KeyError:
             raise Missing(f"`{key}` is not in the workspace") from None
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
-        return self._effect("put", lambda: self.store.put(check_key(key), body, durable=durable))
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> None:
+        self._effect("put", lambda: self.store.put(check_key(key), body, durable=durable))
+
+    def now(self, key: str) -> float:
+        return self._effect("put", lambda: self.store.put(check_key(key), b"", durable=False)).modified_at
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         def act() -> None:
@@ -187,3 +193,7 @@ class SimBucket:
 
     def delete(self, key: str) -> None:
         self._effect("delete", lambda: self.store.delete(check_key(key)))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)

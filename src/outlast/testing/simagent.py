@@ -11,21 +11,28 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlast.agent.attempt import AttemptWriter, Ending, Verdict
+from outlast.agent import handoff
+from outlast.agent.attempt import AttemptWriter, Verdict
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.checkpoint.commit import Committer
+from outlast.agent.checkpoint.joint import LeaderCommitter, MemberCommitter
 from outlast.agent.conductor import Conductor
 from outlast.agent.effects import AgentEvent, NoticeReceived, OutputsReport, RunOver, TurnReport, drive
 from outlast.agent.instance import Notice
+from outlast.agent.node import ALONE, Node, NodePlace, next_attempt
+from outlast.agent.node_effects import NodeEffects
 from outlast.agent.paths import AttemptPaths
 from outlast.agent.retry import retry
 from outlast.errors import OutlastError, WorkspaceError
 from outlast.runs.checkpoints import restore
+from outlast.runs.events import Ending
 from outlast.runs.state import Checkpoint
 from outlast.store.parallel import one_by_one
+from outlast.testing import simplace
 from outlast.testing.scheduler import Actor, Mailbox, Scheduler, SchedulerLock
 from outlast.testing.sim_store import SNAPSHOT_GAP, SimBucket, SimStore
 from outlast.testing.simcloud import GRACE_S, SimCloud, SimMachine
+from outlast.testing.simgang import SimCollective, SimNodeTraining
 from outlast.testing.simtraining import SimCommand, SimTraining
 from outlast.workspace import Heartbeat, RunRequest, Workspace
 
@@ -38,9 +45,10 @@ _POLL_S = 1.0
 _PREPARE_S = 300.0
 _UNREACHABLE_S = 1800.0
 _LINGER_S = 30.0
+_NEXT_S = 120.0
 
 
-class SimAgent:
+class SimAgent(NodeEffects):
     """The agent of one machine: the conductor's performer. It dies with its machine, unless it is a zombie."""
 
     # Replaced by the crash suite and by planted bugs.
@@ -48,23 +56,38 @@ class SimAgent:
     conductor_type: type[Conductor] = Conductor
     committer_type: type[Committer] = Committer
     training_type: type[SimTraining] = SimTraining
+    node_type: type[Node] = Node
+    member_type: type[MemberCommitter] = MemberCommitter
+    leader_type: type[LeaderCommitter] = LeaderCommitter
+    find_next = staticmethod(next_attempt)
 
     def __init__(
-        self, scheduler: Scheduler, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str
+        self,
+        scheduler: Scheduler,
+        store: SimStore,
+        cloud: SimCloud,
+        machine: SimMachine,
+        *,
+        root: str,
+        before: SimAgent | None = None,
+        number: int = 0,
     ) -> None:
+        """`before` carried out an earlier attempt of a distributed run on this machine; `number` is the next one."""
         self.scheduler = scheduler
+        self.store = store
+        self.root = root
         self.cloud = cloud
         self.machine = machine
         metadata = machine.boot.metadata
-        self.run, self.number = metadata["outlast-run"], int(metadata["outlast-attempt"])
-        self.actor = Actor(scheduler, "agent", f"agent {machine.facts.name}")
+        self.run, self.number = metadata["outlast-run"], number or int(metadata["outlast-attempt"])
+        self.place: NodePlace = ALONE if before is None else before.place
+        self.actor: Actor = Actor(scheduler, "agent", f"agent {machine.facts.name}") if before is None else before.actor
         self.actor.crashed = lambda: machine.incidents.append("killed at a point")
         machine.agent = self.actor
         bucket = SimBucket(store, self.actor)
         self.workspace = Workspace(bucket, clock=self.actor.time, ids=scheduler.id, snapshot_gap=SNAPSHOT_GAP)
-        self.folder = os.path.join(root, f"{machine.facts.name}-{len(cloud.history)}")
-        self.conductor = self.conductor_type(number=self.number, now=self.actor.monotonic, poll_s=_POLL_S)
-        self.attempt = self._attempt_writer()
+        self.folder = os.path.join(root, f"{machine.facts.name}-{len(cloud.history)}-{self.number}")
+        self.node: Node | None = None
         self.events: Mailbox[AgentEvent] = Mailbox(self.actor)
         self.paths = self._make_paths()
         self.request: RunRequest
@@ -75,19 +98,27 @@ class SimAgent:
         self.over = False
         self._saves: Mailbox[bool] = Mailbox(self.actor)
         self._committing = False
+        self._successor_ready = False
+        self._prepared = False
 
     def boot(self) -> None:
         self.scheduler.spawn(self.actor, self._live, after_s=self.scheduler.rng.uniform(0.5, 20.0))
 
     def _attempt_writer(self) -> AttemptWriter:
         return self.attempt_type(
-            self.workspace, self.run, self.number, clock=self.actor.time, ids=self.scheduler.id, persist=self._persist
+            self.workspace,
+            self.run,
+            self.number,
+            clock=self.actor.time,
+            ids=self.scheduler.id,
+            persist=self._persist,
+            rank=self.place.rank,
         )
 
     def _persist(self, act: Callable[[], bool]) -> bool:
-        return retry(act, for_s=_UNREACHABLE_S, report=_ignore, stubborn=True, clock=self.actor)
+        return retry(act, for_s=_UNREACHABLE_S, report=_ignore, despite_refusals=True, clock=self.actor)
 
-    def _retry(self, act: Callable[[], T]) -> T:
+    def retried(self, act: Callable[[], T]) -> T:
         return retry(act, for_s=_PREPARE_S, report=_ignore, clock=self.actor)
 
     def _make_paths(self) -> AttemptPaths:
@@ -95,6 +126,30 @@ class SimAgent:
         return AttemptPaths(home=self.folder, notice_file="", done_file="", **paths)
 
     def _live(self) -> None:
+        if "outlast-node" in self.machine.boot.metadata:
+            self.place = simplace.find_place(self, int(self.machine.boot.metadata["outlast-node"]))
+        agent = self
+        agent.carry_out()
+        while agent.place.nodes > 1 and (number := simplace.await_next(agent)):
+            agent = type(self)(
+                self.scheduler, self.store, self.cloud, self.machine, root=self.root, before=agent, number=number
+            )
+            agent.carry_out()
+        # The agent deletes its machine if no supervisor does.
+        self.actor.sleep(_LINGER_S)
+        self.cloud.remove(self.machine.facts.name)
+
+    def _begin(self) -> None:
+        place = self.place
+        self.conductor = self.conductor_type(
+            number=self.number, now=self.actor.monotonic, poll_s=_POLL_S, rank=place.rank, nodes=place.nodes
+        )
+        self.attempt = self._attempt_writer()
+        if place.nodes > 1:
+            self.node = simplace.make_node(self)
+
+    def carry_out(self) -> None:
+        self._begin()
         self.machine.notify = self._receive_notice
         if self.machine.noticed_at:
             self._receive_notice()
@@ -108,9 +163,6 @@ class SimAgent:
             if self.command is not None:
                 self.command.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
-        # The agent deletes its machine if no supervisor does.
-        self.actor.sleep(_LINGER_S)
-        self.cloud.remove(self.machine.facts.name)
 
     def _receive_notice(self) -> None:
         self.events.put(NoticeReceived(Notice(why="preempted", grace_s=GRACE_S)))
@@ -127,9 +179,14 @@ class SimAgent:
                     limited = True
                     self.events.put(NoticeReceived(limit))
                 phase = self.conductor.phase
-                self.workspace.write_heartbeat(
-                    self.run, Heartbeat(attempt=self.number, phase=phase, length=writer.story.state.length)
-                )
+                if self.node is not None:
+                    self.node.report_alive(phase, writes=self._prepared and self.checkpointer.has_changes())
+                if not self.place.rank:
+                    self.workspace.write_heartbeat(
+                        self.run, Heartbeat(attempt=self.number, phase=phase, length=writer.story.state.length)
+                    )
+                    for failed in self.node.watch(writer) if self.node is not None else ():
+                        self.events.put(failed)
             except OutlastError:
                 pass  # the store is unreachable: no heartbeat meanwhile
             self.actor.sleep(_HEARTBEAT_S)
@@ -137,12 +194,14 @@ class SimAgent:
     # The performer (`agent/effects.py` has the contract)
 
     def read_request(self) -> RunRequest:
-        self.request = self._retry(lambda: self.workspace.request(self.run))
+        self.request = self.retried(lambda: self.workspace.request(self.run))
         return self.request
 
     def read_turn(self) -> TurnReport:
-        turn = self._retry(self.attempt.turn)
-        return TurnReport(turn=turn, why="the run is over" if turn == "over" else "")
+        turn = self.retried(self.attempt.turn)
+        mine = self.attempt.mine
+        lost = turn == "over" and mine is not None and mine.phase == "noticed" and not mine.started_at
+        return TurnReport(turn=turn, why="the run is over" if turn == "over" else "", noticed=lost)
 
     def prepare(self) -> str:
         os.makedirs(self.paths.outputs, exist_ok=True)
@@ -154,16 +213,22 @@ class SimAgent:
             each=one_by_one,
             clock=self.actor,
             lock=SchedulerLock(self.actor),
-            committer_type=self.committer_type,
+            node=self.place.rank,
+            committer_type=simplace.committer_of(self),
         )
+        self._prepared = True
         return ""
 
     def restore(self) -> Checkpoint | None:
-        candidates = self._retry(self.attempt.checkpoints)
+        return self._restore(self.retried(self.attempt.checkpoints))
+
+    def _restore(self, candidates: list[Checkpoint]) -> Checkpoint | None:
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
         bucket, folder = self.workspace.bucket, self.paths.checkpoints
-        manifest, _ = self._retry(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
+        manifest, _ = self.retried(
+            lambda: restore(bucket, self.run, candidates, folder, node=self.place.rank, each=one_by_one)
+        )
         self.tried = candidates[0].id
         if manifest is not None:
             self.checkpointer.restored(manifest)
@@ -171,7 +236,7 @@ class SimAgent:
         return self.resumed
 
     def predecessor_deadline_passed(self) -> bool:
-        return self._retry(self.attempt.predecessor_deadline_passed)
+        return self.retried(self.attempt.predecessor_deadline_passed)
 
     def next_event(self, until: float | None) -> AgentEvent | None:
         return self.events.get(until)
@@ -191,7 +256,7 @@ class SimAgent:
         params = self.request.spec.params
         if not {"steps", "pace_s"} <= params.keys():
             return "the request is damaged: it has no `steps`"
-        training = self.training_type(self.paths.checkpoints)
+        training = simplace.training_of(self)
         if resumed is not None:
             training.load()
         self.cloud.began(self.run, self.number, resumed.id if resumed else "")
@@ -203,8 +268,13 @@ class SimAgent:
             outputs=self.paths.outputs,
             saved=lambda: self._saves.put(True),
             exited=self.events.put,
-            worked=lambda: self.cloud.worked(self.run),
+            worked=lambda: None if self.place.rank else self.cloud.worked(self.run),
         )
+        if isinstance(training, SimNodeTraining):
+            collective = self.cloud.collectives.setdefault(
+                (self.run, self.number), SimCollective(self.scheduler, training.nodes)
+            )
+            self.command.join(collective, training.rank, kind=str(params["kind"]))
         faults = self.cloud.faults
         self.command.crashes = bool(faults.crashes) and self.scheduler.rng.random() < faults.crashes
         if self.command.crashes:
@@ -212,6 +282,15 @@ class SimAgent:
         self.scheduler.spawn(self.actor, self._commit_saves)
         self.command.start()
         return ""
+
+    def _with_retries(self, act: Callable[[], T]) -> T:
+        return self.retried(act)
+
+    def _with_long_retries(self, act: Callable[[], None]) -> None:
+        retry(act, for_s=_UNREACHABLE_S, report=_ignore, clock=self.actor)
+
+    def _address(self) -> str:
+        return self.machine.facts.name
 
     def _commit_saves(self) -> None:
         """Commit each checkpoint that the training has written, as the checkpointer's thread does on a real machine."""
@@ -222,8 +301,36 @@ class SimAgent:
             while self.command.is_alive() and not self.checkpointer.commit_if_complete(
                 self.command, most_bytes=sys.maxsize
             ):
+                # Of two files that change one after the other, a scan in between takes the first for a whole save.
+                while self.command.saving:
+                    self.actor.sleep(_COMMIT_POLL_S)
                 self.actor.sleep(_COMMIT_POLL_S)
             self._committing = False
+
+    def announce_ready(self) -> None:
+        handoff.announce_ready(self.workspace, self.run, self.number)
+
+    def saving_s(self, notice: Notice) -> float | None:
+        # Every second attempt runs a program whose saves were measured.
+        if self.number % 2:
+            return None
+        step_s = float(self.request.spec.params["pace_s"])
+        measured = handoff.SavingMeasured(step_s=step_s, save_s=1.0)
+        self.scheduler.spawn(self.actor, self._watch_successor)
+        return handoff.needed_s(
+            self.request.spec.checkpoint, measured, commit_s=self.checkpointer.commit_s, grace_s=notice.grace_s
+        )
+
+    def _watch_successor(self) -> None:
+        while not self.over and not self._successor_ready:
+            try:
+                self._successor_ready = handoff.is_successor_ready(self.workspace, self.run, self.number)
+            except OutlastError:
+                pass  # only a hint
+            self.actor.sleep(_POLL_S)
+
+    def successor_ready(self) -> bool:
+        return self._successor_ready
 
     def write_notice_file(self, notice: Notice) -> None:
         pass
@@ -265,7 +372,11 @@ class SimAgent:
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:
             sent = retry(
-                self.checkpointer.outputs.send_all, for_s=within_s, report=_ignore, stubborn=True, clock=self.actor
+                self.checkpointer.outputs.send_all,
+                for_s=within_s,
+                report=_ignore,
+                despite_refusals=True,
+                clock=self.actor,
             )
         except (WorkspaceError, OSError) as problem:
             self.machine.incidents.append("outputs not copied")

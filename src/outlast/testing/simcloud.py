@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from outlast.clouds.traits import BUILT_IN, DEFAULT_CLOUD
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NoCapacity, NotFound, Throttled
 from outlast.testing.faults import WorldFaults
 from outlast.testing.scheduler import Actor, Scheduler
+from outlast.testing.simgang import SimCollective
 
 T = TypeVar("T")
 ZONES = ("east-a", "east-b", "west-a")
@@ -62,6 +63,10 @@ class SimCloud:
         self.history: list[SimMachine] = []
         self.by_name: dict[str, SimMachine] = {}
         self.out_until: dict[str, float] = {}
+        # The number of machines that a zone has room for; without an entry, any number.
+        self.capacity: dict[str, int] = {}
+        # The exchange between the ranks of a distributed training, by run and attempt.
+        self.collectives: dict[tuple[str, int], SimCollective] = {}
         self.denied = ""
         self.calls: dict[str, int] = {}
         self.launched: Callable[[SimMachine], None] = lambda _: None
@@ -81,6 +86,7 @@ class SimCloud:
             return existing
         if self.scheduler.now < self.out_until.get(offer.zone, 0.0):
             raise NoCapacity(f"{offer.zone} has no capacity for {offer.type}")
+        self.check_room(offer.zone, 1)
         rng, faults = self.scheduler.rng, self.faults
         machine = SimMachine(
             Machine(
@@ -111,6 +117,11 @@ class SimCloud:
         machine.set(status="running")
         self.launched(machine)
         return machine
+
+    def check_room(self, zone: str, count: int) -> None:
+        used = sum(m.facts.zone == zone and m.facts.status != "stopped" for m in self.alive())
+        if used + count > self.capacity.get(zone, used + count):
+            raise NoCapacity(f"{zone} has room for {self.capacity[zone]} machines, {used} are used")
 
     def _end_of_life(self, machine: SimMachine) -> None:
         """Delete a machine after its `life_max_s`, as a cloud does."""
@@ -171,6 +182,11 @@ class SimCloud:
                 late_s = self.scheduler.rng.uniform(0, self.faults.late_power_s)
                 machine.agent.slowness = 10.0
             self.scheduler.spawn(power, cut, after_s=GRACE_S + late_s)
+
+
+def machines_of(placed: dict[str, Any]) -> list[str]:
+    """Return the machines of a `Placed` event, in the order of their ranks."""
+    return list(placed["members"]) or [placed["machine"]]
 
 
 class SimCloudView:
@@ -236,6 +252,29 @@ class SimCloudView:
             if self.cloud.denied:
                 raise Denied(self.cloud.denied)
             return self.cloud.create(offer, name, boot, labels).seen(self.cloud.scheduler.now)
+
+        return self._effect("launch", lambda: self._slowly(act))
+
+    def launch_all(
+        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+    ) -> Sequence[Machine]:
+        """Create all or none. A request that fails on the way leaves some, which the next one completes."""
+
+        def act() -> Sequence[Machine]:
+            known = self.cloud.by_name
+            new = [name for name in boots if name not in known or not known[name].exists]
+            if new and self.cloud.scheduler.now < self.cloud.out_until.get(offer.zone, 0.0):
+                raise NoCapacity(f"{offer.zone} has no capacity for {offer.type}")
+            self.cloud.check_room(offer.zone, len(new))
+            rng = self.cloud.scheduler.rng
+            if len(new) > 1 and rng.random() < self.cloud.faults.launch_partial:
+                for name in new[: rng.randrange(1, len(new))]:
+                    self.cloud.create(offer, name, boots[name], labels[name])
+                raise CloudUnreachable("the connection broke while the machines were created")
+            return [
+                self.cloud.create(offer, name, boots[name], labels[name]).seen(self.cloud.scheduler.now)
+                for name in boots
+            ]
 
         return self._effect("launch", lambda: self._slowly(act))
 

@@ -6,9 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from outlast.agent.effects import CommandExited
-from outlast.testing.scheduler import Actor
+from outlast.testing.scheduler import Actor, Died
+
+if TYPE_CHECKING:
+    from outlast.testing.simgang import SimCollective
 
 # Between the two files of a checkpoint: shorter than the time after which a folder counts as complete.
 _BETWEEN_FILES_S = 0.3
@@ -39,6 +43,9 @@ class SimTraining:
         with open(os.path.join(self.folder, "step"), encoding="utf-8") as file:
             assert state["step"] == int(file.read()), "the checkpoint mixes two states"
         self.step, self.value = state["step"], state["value"]
+
+    def tidy(self) -> None:
+        """Delete saves that are not needed any more."""
 
     def advance(self) -> None:
         self.value = hashlib.sha256(f"{self.value}{self.step}".encode()).hexdigest()[:16]
@@ -84,6 +91,16 @@ class SimCommand:
         self.sigterm_code = actor.scheduler.rng.choice([0, 1, 143])
         self.terminated = False
         self.over = False
+        # Of a distributed training.
+        self.collective: SimCollective | None = None
+        self.rank = 0
+        self.kind = ""
+        # It is in the middle of a save.
+        self.saving = False
+
+    def join(self, collective: SimCollective, rank: int, *, kind: str) -> None:
+        """Train together with other ranks."""
+        self.collective, self.rank, self.kind = collective, rank, kind
 
     def start(self) -> None:
         self.actor.scheduler.spawn(self.actor, self._run)
@@ -106,22 +123,52 @@ class SimCommand:
         if not self.over:
             self.over = True
             self.exited(CommandExited(code, self.actor.time()))
+            if self.collective is not None:
+                self.collective.leave()
 
     def _save(self) -> bool:
         """Write the checkpoint; return False if the process was killed meanwhile. Time passes after each file."""
         os.makedirs(self.training.folder, exist_ok=True)
+        self.saving = True
+        try:
+            return self._write_files()
+        finally:
+            self.saving = False
+
+    def _write_files(self) -> bool:
         for name, text in self.training.files().items():
             if self.over:
                 return False
+            os.makedirs(os.path.dirname(os.path.join(self.training.folder, name)), exist_ok=True)
             _write(os.path.join(self.training.folder, name), text, self.actor.time())
             self.actor.sleep(_BETWEEN_FILES_S * self.actor.scheduler.rng.random())
+        self.training.tidy()
+        return not self.over
+
+    def _exchange(self) -> bool:
+        """Wait for the other ranks. Returns False if the process has exited meanwhile."""
+        if self.collective is None:
+            return True
+        if self.terminated and self.kind == "alone":
+            if self._save():
+                self._exit(self.sigterm_code)
+            return False
+        hangs = self.kind == "hangs"
+        stops = self.collective.wait(self.rank, self.training.step, stops=self.terminated, hangs=hangs)
+        if self.actor.dead:
+            raise Died
+        if stops is None:
+            self._exit(1)
+        self.terminated = self.terminated or (bool(stops) and self.kind != "alone")
         return not self.over
 
     def _run(self) -> None:
         training = self.training
+        if self.collective is not None:
+            self.collective.begin(self.rank, training.step)
         while training.step < self.total:
             self.actor.sleep(self.pace_s)
-            if self.over:
+            if self.over or not self._exchange():
                 return
             training.advance()
             self.worked()

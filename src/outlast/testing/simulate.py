@@ -9,6 +9,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,15 +27,16 @@ from outlast.supervisor.effects import Effects
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Step
-from outlast.testing import invariants, invariants_at_rest
+from outlast.testing import invariants, invariants_at_rest, node_invariants
 from outlast.testing.faults import NONE, WorldFaults, draw
+from outlast.testing.result import WorldResult as WorldResult
 from outlast.testing.scheduler import Actor, CrashPlan, Scheduler
 from outlast.testing.sim_store import SNAPSHOT_GAP, SimBucket, SimStore
 from outlast.testing.simagent import SimAgent
 from outlast.testing.simcloud import SimCloud, SimCloudView, SimMachine
 from outlast.testing.simtraining import chain
 from outlast.testing.storm import Storm
-from outlast.testing.worlds import populate
+from outlast.testing.worlds import populate, populate_nodes
 from outlast.workspace import Workspace
 
 # The duration of the faults (the storm), and the time that a world has afterwards to come to rest.
@@ -57,19 +59,6 @@ class SimEffects(Effects):
     caught = OutlastError
 
 
-class WorldResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one world."""
-
-    seed: int
-    problem: str = ""
-    trace: tuple[str, ...] = ()
-    runs: int = 0
-    attempts: int = 0
-    effects: int = 0
-    sim_s: float = 0.0
-    endings: dict[str, int] = {}
-
-
 class Simulation:
     """A world: store, cloud, supervisors, users and faults."""
 
@@ -89,6 +78,7 @@ class Simulation:
         self.cloud = SimCloud(self.scheduler)
         self.set_faults(faults if faults is not None else draw(self.scheduler.rng))
         self.witness = invariants.Witness(self.store, self.cloud)
+        self.witness.extra = partial(node_invariants.check_event, self.store, self.cloud)
         self.root = tempfile.mkdtemp(prefix="outlast-sim-")
         self.cloud.launched = self._boot
         self.supervisors: list[Actor] = []
@@ -133,6 +123,9 @@ class Simulation:
         crashes: int = 1000,
         no_progress: int = 1000,
         max_hours: float = 0.0,
+        nodes: int = 1,
+        layout: str = "",
+        kind: str = "",
     ) -> None:
         """Add a user who submits a run, retries after a failure, and may cancel it later."""
         actor = Actor(self.scheduler, "submit", f"user {len(self.users) + 1}")
@@ -151,7 +144,8 @@ class Simulation:
                 {
                     "name": "run",
                     "command": "train",
-                    "params": {"steps": steps, "pace_s": pace_s},
+                    "params": {"steps": steps, "pace_s": pace_s} | ({"layout": layout, "kind": kind} if layout else {}),
+                    "machine": {"nodes": nodes},
                     "limits": limits,
                     "checkpoint": {"path": "c", "keep": keep},
                     "secrets": ["TOKEN"] if secret else [],
@@ -197,7 +191,7 @@ class Simulation:
             supervisor = self._make_supervisor(actor)
             while True:
                 try:
-                    if self.faults.ignore_lease or supervisor.lease.hold():
+                    if self.faults.ignore_lease or supervisor.hold_lease():
                         self.witness.rounds[actor] = self.scheduler.now
                         steps = supervisor.round()
                         self.steps_applied += steps
@@ -338,6 +332,8 @@ class Simulation:
         invariants.spend_stays_within_limits(self.cloud, self.witness, self.scheduler.now, lag_s=lag_s)
         invariants.billed_seconds_are_actual_seconds(self.witness, lag_s=self.stormy.listing_lag_s)
         invariants.no_machine_is_wasted(self.witness, self.stormy)
+        slow_s = 8 * self.stormy.effects_slow_s + self.stormy.listing_lag_s + 60 * self.stormy.store_slow_s
+        node_invariants.no_partial_run_is_billed(self.witness, self.scheduler.now, lag_s=lag_s + slow_s)
         if self.notices_only:
             invariants.a_handoff_loses_nothing(self.witness)
         self._judge_machine_limit()
@@ -391,4 +387,11 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
     """Simulate the world of one seed."""
     world = kind(seed)
     populate(world, seed)
+    return world.run()
+
+
+def simulate_nodes(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
+    """Simulate the world of one seed with distributed runs."""
+    world = kind(seed)
+    populate_nodes(world, seed)
     return world.run()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from outlast.billing.limits import Limits
-from outlast.testing.faults import draw_notices, draw_rare
+from outlast.testing.faults import draw, draw_notices, draw_rare
+from outlast.testing.simcloud import ZONES
+from outlast.testing.simgang import KINDS, LAYOUTS
 
 if TYPE_CHECKING:
     from outlast.testing.simulate import Simulation
@@ -59,3 +63,36 @@ def _limit_workspace(world: Simulation, money: random.Random, rules: random.Rand
     max_machines = rules.choice([1, 2]) if rules.random() < 0.15 else 0
     if cost_usd or max_machines:
         world.limit_workspace(Limits(cost_usd=cost_usd, per="total", max_machines=max_machines))
+
+
+def populate_nodes(world: Simulation, seed: int) -> None:
+    """Add users with distributed runs, which may compete for the room of the zones, and the faults of the seed."""
+    rng = random.Random(f"nodes {seed}")
+    rare = random.Random(f"rare {seed}")
+    notices_only = rng.random() < _NOTICES_ONLY
+    faults = draw_notices(rare) if notices_only else draw(random.Random(f"faults {seed}"))
+    damage = 60.0 if not notices_only and rng.random() < 0.1 else 0.0
+    partial = rng.choice([0.0, 0.2])
+    world.set_faults(msgspec.structs.replace(faults, launch_partial=partial, damage_every_s=damage))
+    runs = rng.choice([1, 1, 2])
+    nodes = [rng.choice([2, 2, 3, 4]) for _ in range(runs)]
+    if runs == 2 and rng.random() < 0.7:
+        # Room for one of them in each zone, and for a part of the other.
+        for zone in ZONES:
+            world.cloud.capacity[zone] = max(nodes) + rng.randrange(0, min(nodes))
+    for count in nodes:
+        world.add_user(
+            steps=rng.randint(4, 40),
+            pace_s=rng.choice([1.0, 5.0, 20.0]),
+            at_s=rng.uniform(0, 60.0),
+            nodes=count,
+            layout=rng.choice(LAYOUTS),
+            kind=rng.choice(KINDS),
+            secret="hush" if rng.random() < 0.2 else "",
+            keep=rng.choice([1, 2]),
+            cancel_after_s=rng.uniform(1.0, 400.0) if rng.random() < 0.1 else 0.0,
+        )
+    for _ in range(world.faults.supervisors):
+        world.add_supervisor(after_s=rng.uniform(0, 30.0))
+    world.keep_supervised()
+    world.storm()

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from outlast.errors import OutlastError
@@ -142,7 +143,9 @@ class BackgroundSaver:
         """Wait for the saver process to finish, and release its memory."""
         if self._process is not None:
             assert self._process.stdin is not None
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(b"{}\n")
+                self._process.stdin.close()
             self._process.wait()
             self._process = None
         if self._arena is not None:

@@ -30,7 +30,7 @@ class TrainingJob(Training):
         self, folder: JobFolder, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
         super().__init__(
-            folder.around,
+            folder.environment,
             every_s=0.0,
             every_steps=settings["checkpoint_steps"] or 0,
             keep=KEEP,
@@ -58,7 +58,7 @@ class TrainingJob(Training):
     def steps(self, start: int = 0, total: int | None = None) -> Iterator[int]:
         """Yield steps as `Training.steps` does; `total` defaults to `--train-steps`."""
         yield from super().steps(start, self.train_steps if total is None else total)
-        if self.left:
+        if self.stopped_early:
             self._mirror_now()
 
     def save(
@@ -94,7 +94,7 @@ class TrainingJob(Training):
             return
         with rng_preserved():
             state = make()  # on all ranks: some states are gathered from all of them
-            if self.around.rank != 0:
+            if self.environment.rank != 0:
                 return
             scores = {f"eval_{name}": float(value) for name, value in self.evaluator(state).items()}
         self._evaluated = step, scores
@@ -102,17 +102,17 @@ class TrainingJob(Training):
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
         """Save the last state, which `--mode evaluate` reads, and declare the training complete."""
-        if not self.left and self._make is not None and self._saved_step < self._reached:
+        if not self.stopped_early and self._make is not None and self._saved_step < self._reached:
             self.save(self._reached, self._make(), wait=True)
-        if not self.left and self._make is not None:
+        if not self.stopped_early and self._make is not None:
             self._evaluate_state(self._reached, self._make)
         super().done({**(metrics or {}), **self._evaluated[1]})
         self.ended = True
-        if self.around.rank == 0:
-            self.folder.finish(self.around.done_file)
+        if self.environment.rank == 0:
+            self.folder.finish(self.environment.done_file)
 
     def _mirror_now(self) -> None:
-        if self.folder.mirror is not None and self.around.rank == 0:
+        if self.folder.mirror is not None and self.environment.rank == 0:
             self.folder.mirror.flush()
 
     def close(self) -> None:
@@ -126,14 +126,14 @@ class JobFolder:
     """The folder of a job, possibly with a mirror in a bucket."""
 
     shown: str
-    around: Environment
+    environment: Environment
     # The file that records the job's end for later starts; empty if there is none.
     record: str
     mirror: BucketMirror | None = None
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """Return step and notes of the newest readable checkpoint; None without one."""
-        for found in files.found_in(self.around.checkpoints):
+        for found in files.found_in(self.environment.checkpoints):
             try:
                 return found.step, files.read_marker(found.path).get("notes", {})
             except files.BadCheckpoint:
@@ -164,29 +164,35 @@ class JobFolder:
             os.replace(self.record + ".part", self.record)
 
 
-def job_folder(job_dir: str, around: Environment) -> JobFolder:
+def job_folder(job_dir: str, environment: Environment) -> JobFolder:
     """Return `--job-dir`; else the run's checkpoint folder, or on a laptop the one below `.outlast-local`."""
     if not job_dir:
         # The story of a run records its end; on a laptop, a file does.
-        return JobFolder(shown=around.checkpoints, around=around, record="" if around.on_machine else around.done_file)
+        return JobFolder(
+            shown=environment.checkpoints,
+            environment=environment,
+            record="" if environment.on_machine else environment.done_file,
+        )
     if is_bucket(job_dir):
         url = job_dir.rstrip("/")
         name = hashlib.sha256(url.encode()).hexdigest()[:12]
-        home = os.path.join(os.path.dirname(around.checkpoints), "jobs", name)
-        around = around if around.on_machine else _below(around, home)
-        mirror = BucketMirror(url, around.checkpoints, keep=KEEP)
-        return JobFolder(shown=url, around=around, record="", mirror=mirror)
+        home = os.path.join(os.path.dirname(environment.checkpoints), "jobs", name)
+        environment = environment if environment.on_machine else _below(environment, home)
+        mirror = BucketMirror(url, environment.checkpoints, keep=KEEP)
+        return JobFolder(shown=url, environment=environment, record="", mirror=mirror)
     folder = os.path.abspath(os.path.expanduser(job_dir))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(f"--job-dir {job_dir}: expected a folder, found a file")
     record = os.path.join(folder, "done.json")
-    around = dataclasses.replace(around, checkpoints=folder) if around.on_machine else _below(around, folder)
-    return JobFolder(shown=job_dir, around=around, record=record)
+    environment = (
+        dataclasses.replace(environment, checkpoints=folder) if environment.on_machine else _below(environment, folder)
+    )
+    return JobFolder(shown=job_dir, environment=environment, record=record)
 
 
-def _below(around: Environment, folder: str) -> Environment:
+def _below(environment: Environment, folder: str) -> Environment:
     return dataclasses.replace(
-        around,
+        environment,
         checkpoints=folder,
         outputs=os.path.join(folder, "outputs"),
         metrics_file=os.path.join(folder, "metrics.jsonl"),

@@ -94,14 +94,14 @@ class Program:
             sys.exit(problem.exit_code)
 
     def _carry_out(self, argv: Sequence[str] | None) -> None:
-        around = detect_environment()
-        given = from_params(around.params, (*OWN, *self.parameters)) if around.on_machine else {}
+        environment = detect_environment()
+        given = from_params(environment.params, (*OWN, *self.parameters)) if environment.on_machine else {}
         about = (inspect.getdoc(self.function) or "").partition("\n\n")[0]
         given |= parse(argv, self.parameters, OWN, about=about)
         settings = _DEFAULTS | {name: given[name] for name in _DEFAULTS if name in given}
         settings |= {"replicated": self.replicated, "pickle": self.pickle}
         _check_steps(settings)
-        folder = job_folder(settings["job_dir"], around)
+        folder = job_folder(settings["job_dir"], environment)
         if settings["mode"] == "train" or folder.mirror is not None:
             _make(folder)
         if folder.mirror is not None:
@@ -120,11 +120,11 @@ class Program:
                 folder, newest, lambda: TrainingJob(folder, params=params, settings=settings, notes=notes)
             )
         elif ending is not None and not _goes_on(settings["train_steps"], ending["notes"].get("train_steps")):
-            _report(around.rank, _finished(folder, newest, ending))
+            _report(environment.rank, _finished(folder, newest, ending))
         else:
             if newest:
                 values = " ".join(f"{name}={value}" for name, value in params.items())
-                _report(around.rank, f"resuming {folder.shown} at step {newest[0]}: {values}".rstrip(": "))
+                _report(environment.rank, f"resuming {folder.shown} at step {newest[0]}: {values}".rstrip(": "))
             self._train(TrainingJob(folder, params=params, settings=settings, notes=notes))
 
     def _resolve(self, given: Mapping[str, Any], stored: Mapping[str, Any], folder: JobFolder) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Program:
             raise self._no_evaluate()
         if self._evaluate is not None:
             job.evaluator = lambda state: self._evaluated(job, state)
-        if job.folder.mirror is not None and job.around.rank == 0:
+        if job.folder.mirror is not None and job.environment.rank == 0:
             job.folder.mirror.start()
         metrics = self.function(job, **job.params)
         if not job.ended:
@@ -198,7 +198,7 @@ def _check_steps(settings: Mapping[str, Any]) -> None:
 
 def _make(folder: JobFolder) -> None:
     try:
-        os.makedirs(folder.around.checkpoints, exist_ok=True)
+        os.makedirs(folder.environment.checkpoints, exist_ok=True)
     except OSError as problem:
         raise UsageError(f"--job-dir {folder.shown}: {problem.strerror}") from problem
 

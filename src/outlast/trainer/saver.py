@@ -49,6 +49,8 @@ def main() -> None:
     arena: Arena | None = None
     for line in sys.stdin:
         request = json.loads(line)
+        if not request:
+            return  # the trainer closes; workers that it forked may hold its end of the pipe open
         began = time.monotonic()
         try:
             if arena is None or (arena.path, arena.size) != (request["arena"], request["size"]):

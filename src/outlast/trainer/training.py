@@ -32,7 +32,7 @@ class Training:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         *,
         every_s: float,
         every_steps: int,
@@ -40,16 +40,19 @@ class Training:
         replicated: bool,
         pickle: bool = False,
     ) -> None:
-        self.around = around
+        self.environment = environment
         self.pickle = pickle
         self.every_s = every_s
         self.every_steps = every_steps
         self.replicated = replicated
         self.resumed = False
-        self.left = False
+        self.stopped_early = False
         self._stop = threading.Event()
         self._saver = BackgroundSaver(
-            folder=around.checkpoints, rank=around.rank, ranks=1 if replicated else around.ranks, keep=keep
+            folder=environment.checkpoints,
+            rank=environment.rank,
+            ranks=1 if replicated else environment.ranks,
+            keep=keep,
         )
         self._created_at = time.time()
         self._stop_named = False
@@ -57,14 +60,15 @@ class Training:
         self._saved_step = -1
         self._stall_s = 0.0
         self._step_s = 0.0
+        self._reported_s = 0.0
         self._make: Callable[[], Any] | None = None
         self._warned = False
         self._valid: set[tuple[str, int]] = set()
-        os.makedirs(around.checkpoints, exist_ok=True)
+        os.makedirs(environment.checkpoints, exist_ok=True)
 
     @property
     def params(self) -> dict[str, Any]:
-        return self.around.params
+        return self.environment.params
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -74,17 +78,17 @@ class Training:
     @property
     def outputs(self) -> str:
         """The folder for results, created on first use."""
-        os.makedirs(self.around.outputs, exist_ok=True)
-        return self.around.outputs
+        os.makedirs(self.environment.outputs, exist_ok=True)
+        return self.environment.outputs
 
     @property
     def stop_requested(self) -> bool:
         """Whether the training must stop: a signal arrived, or the notice file exists."""
-        if not self._stop.is_set() and self.around.on_machine and os.path.exists(self.around.notice_file):
+        if not self._stop.is_set() and self.environment.on_machine and os.path.exists(self.environment.notice_file):
             self._stop.set()
         return self._stop.is_set()
 
-    def leave(self) -> None:
+    def request_stop(self) -> None:
         """Request a stop at the next step, after a save, as SIGTERM does."""
         self._stop.set()
 
@@ -95,8 +99,8 @@ class Training:
 
         Raises PickleRefused for a pickle, unless this training has `pickle=True`.
         """
-        rank = 0 if self.replicated else self.around.rank
-        for found in files.found_in(self.around.checkpoints):
+        rank = 0 if self.replicated else self.environment.rank
+        for found in files.found_in(self.environment.checkpoints):
             try:
                 state = files.load(found, rank=rank, pickle=self.pickle)
             except files.BadCheckpoint as problem:
@@ -127,7 +131,7 @@ class Training:
             self._save_last(step)
 
     def _stops_before(self, step: int) -> bool:
-        if self.around.ranks == 1:
+        if self.environment.ranks == 1:
             return self.stop_requested
         named = self._named("stop", step, request=self.stop_requested and not self._stop_named)
         self._stop_named = named is not None
@@ -138,9 +142,9 @@ class Training:
 
         Rank 0 names it one step ahead: ranks move in lockstep, so each reads it in time.
         """
-        path = os.path.join(self.around.checkpoints, f"{action}-{self.around.attempt}.tmp")
+        path = os.path.join(self.environment.checkpoints, f"{action}-{self.environment.attempt}.tmp")
         named = self._read_named(path)
-        if self.around.rank == 0 and request and (named is None or named < step):
+        if self.environment.rank == 0 and request and (named is None or named < step):
             named = step + 1
             with open(path + ".part", "w", encoding="utf-8") as file:
                 file.write(str(named))
@@ -151,14 +155,14 @@ class Training:
         try:
             with open(path, encoding="utf-8") as file:
                 # On a laptop every start is attempt 1: ignore the file of an earlier start.
-                if not self.around.on_machine and os.fstat(file.fileno()).st_mtime < self._created_at:
+                if not self.environment.on_machine and os.fstat(file.fileno()).st_mtime < self._created_at:
                     return None
                 return int(file.read())
         except FileNotFoundError:
             return None
 
     def _save_last(self, step: int) -> None:
-        self.left = True
+        self.stopped_early = True
         if self._make is not None and self._saved_step < step:
             self.save(step, self._make(), wait=True)
         else:
@@ -182,7 +186,7 @@ class Training:
         when it is on disk. A failure in the background is raised at the next call. `metrics` are stored with it, for
         `[checkpoint] keep_best`; without them, the logged values count.
         """
-        if self.replicated and self.around.rank != 0:
+        if self.replicated and self.environment.rank != 0:
             self._saved_at, self._saved_step = time.monotonic(), step  # rank 0 saves
             return
         began = time.monotonic()
@@ -198,10 +202,11 @@ class Training:
         self._saved_at, self._saved_step = time.monotonic(), step
         self._stall_s = stall_s if not self._stall_s else 0.5 * (self._stall_s + stall_s)
         self._warn_if_too_slow()
+        self._report_saving()
 
     def _save_files(self, step: int, into: Callable[[str], object], metrics: Mapping[str, float]) -> None:
         self._saver.wait()
-        staged = os.path.join(self.around.checkpoints, files.folder_name(step) + ".tmp")
+        staged = os.path.join(self.environment.checkpoints, files.folder_name(step) + ".tmp")
         shutil.rmtree(staged, ignore_errors=True)
         files.write_user_files(staged, into)
         stream, body, _ = states.dump(None, pickle=False)
@@ -213,7 +218,7 @@ class Training:
     @property
     def files(self) -> str:
         """The folder that `into` wrote, of the newest valid checkpoint; empty without one."""
-        for found in files.found_in(self.around.checkpoints):
+        for found in files.found_in(self.environment.checkpoints):
             folder = os.path.join(found.path, "rank-0", "files")
             if os.path.isdir(folder) and self._is_valid(found):
                 return folder
@@ -235,17 +240,33 @@ class Training:
         """Save if a save is due. Calls `make` only then, and once more for the last save. Returns whether it saved."""
         self._make = make
         self._saver.check()
+        self._report_saving()
         # Only a single rank may skip a save while the last one is still being written: several would have to agree.
-        if not self._due(step) or (self.around.ranks == 1 and self._saver.busy):
+        if not self._due(step) or (self.environment.ranks == 1 and self._saver.busy):
             return False
         self.save(step + 1, make())
         return True
+
+    def _report_saving(self) -> None:
+        """Report how long a step and a save take, so that at a notice the agent knows when this program must save."""
+        saving_s = self._stall_s + self._saver.took_s
+        if not self.environment.on_machine or self.environment.rank != 0 or not self._saver.took_s:
+            return
+        # Small changes are not worth a write.
+        if saving_s > 1.1 * self._reported_s or saving_s < 0.5 * self._reported_s:
+            self._reported_s = saving_s
+            folder = os.path.dirname(self.environment.metrics_file)
+            os.makedirs(folder, exist_ok=True)
+            draft = os.path.join(folder, "saving.json.part")
+            with open(draft, "w", encoding="utf-8") as file:
+                json.dump({"step_s": self._step_s, "save_s": saving_s}, file)
+            os.replace(draft, draft.removesuffix(".part"))
 
     def _due(self, step: int) -> bool:
         if self.every_steps:
             return (step + 1) % self.every_steps == 0
         late = time.monotonic() - self._saved_at >= self.interval_s
-        return late if self.around.ranks == 1 else self._named("save", step, request=late) == step
+        return late if self.environment.ranks == 1 else self._named("save", step, request=late) == step
 
     @property
     def interval_s(self) -> float:
@@ -253,8 +274,8 @@ class Training:
         if self.every_s:
             return self.every_s
         if not self._stall_s:
-            return min(_FIRST_SAVE_S, self.around.mean_life_s / 10)
-        return max(1.0, math.sqrt(2.0 * self._stall_s * self.around.mean_life_s))
+            return min(_FIRST_SAVE_S, self.environment.mean_life_s / 10)
+        return max(1.0, math.sqrt(2.0 * self._stall_s * self.environment.mean_life_s))
 
     def _warn_if_too_slow(self) -> None:
         needed_s = self._step_s + self._stall_s + self._saver.took_s
@@ -271,26 +292,26 @@ class Training:
 
     def log(self, step: int, **metrics: float) -> None:
         """Log numbers of this step: to the workspace on a machine, to a file on a laptop."""
-        if self.around.rank != 0:
+        if self.environment.rank != 0:
             return
         line = json.dumps({"step": step, "at": time.time(), **{name: float(value) for name, value in metrics.items()}})
-        os.makedirs(os.path.dirname(self.around.metrics_file), exist_ok=True)
-        with open(self.around.metrics_file, "a", encoding="utf-8") as file:
+        os.makedirs(os.path.dirname(self.environment.metrics_file), exist_ok=True)
+        with open(self.environment.metrics_file, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
         """Declare the training complete. After an early end it is not: then exit the process instead."""
         self._saver.wait()
-        if self.left:
+        if self.stopped_early:
             sys.exit(0)
-        if self.around.rank != 0:
+        if self.environment.rank != 0:
             return
-        os.makedirs(os.path.dirname(self.around.done_file), exist_ok=True)
-        temporary = self.around.done_file + ".part"
+        os.makedirs(os.path.dirname(self.environment.done_file), exist_ok=True)
+        temporary = self.environment.done_file + ".part"
         with open(temporary, "w", encoding="utf-8") as file:
             record: dict[str, Any] = {"metrics": {name: float(value) for name, value in (metrics or {}).items()}}
             json.dump(record | ({"notes": self.notes} if self.notes else {}), file)
-        os.replace(temporary, self.around.done_file)
+        os.replace(temporary, self.environment.done_file)
 
     def close(self) -> None:
         self._saver.close()
@@ -341,7 +362,7 @@ def _handle_sigterm(made: Training) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: Any) -> None:
-        made.leave()
+        made.request_stop()
         if callable(before):
             before(number, frame)
 

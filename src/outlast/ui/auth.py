@@ -26,6 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _SAFE = {"GET", "HEAD"}
 # The maximum size of the password form, and the time in which it must arrive.
 _BODY_MAX, _BODY_S = 4096, 20.0
+_KEPT_LOGIN_S = 30 * 86400
 
 # NiceGUI compiles templates and starts from an inline script, which requires 'unsafe-inline' and 'unsafe-eval'. Nothing
 # is loaded from or sent to another host.
@@ -47,7 +48,8 @@ _POLICY = "; ".join(
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    # `no-referrer` would make browsers send the login form with `Origin: null`.
+    (b"referrer-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -65,9 +67,11 @@ class Guard:
         port: int,
         password: str = "",
         names: Iterable[str] = (),
+        session: str = "",
         attempts: Attempts | None = None,
         refusals: Refusals | None = None,
     ) -> None:
+        """`session`: the secret in the cookie of logged-in browsers, if logins outlast this process."""
         self.app = app
         self.token = token
         self.password = password
@@ -76,7 +80,8 @@ class Guard:
         self.names = {"localhost", *(name.lower() for name in names)}
         # Cookies do not depend on the port: two dashboards on one computer must not share one.
         self.cookie = f"outlast-{port}"
-        self.session = secrets.token_urlsafe(32)
+        self.session = session or secrets.token_urlsafe(32)
+        self.max_age_s = _KEPT_LOGIN_S if session else 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -140,11 +145,10 @@ class Guard:
         given = dict(query).get("token", "")
         if self.token and given and _same(given, self.token):
             self.attempts.remember(_source(scope, headers))
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
-            await self._start_session(send, _local(str(scope["path"])) + (f"?{rest}" if rest else ""))
+            await self._start_session(send, _address(scope, query))
             return
         if self.password and scope["method"] == "POST":
-            await self._try_password(_source(scope, headers), receive, send)
+            await self._try_password(_source(scope, headers), receive, send, where=_address(scope, query))
             return
         if self.password:
             await _answer(send, 401, _page("Log in", _FORM))
@@ -152,7 +156,7 @@ class Guard:
         why = "The link is outdated." if given else "Open the dashboard with the link that `outlast ui` printed."
         await _answer(send, 401, _page(why, _HELP))
 
-    async def _try_password(self, source: RequestSource, receive: Receive, send: Send) -> None:
+    async def _try_password(self, source: RequestSource, receive: Receive, send: Send, *, where: str) -> None:
         # Counted before the first `await`: otherwise requests that arrive together would all pass the limit.
         if not self.attempts.begin(source):
             self.refusals.report(source, f"more than {ATTEMPTS_MAX} password attempts in a minute")
@@ -166,7 +170,7 @@ class Guard:
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)).get("password", "")
         if _same(given, self.password):
             self.attempts.succeed(source)
-            await self._start_session(send, "/")
+            await self._start_session(send, where)
             return
         self.refusals.report(source, "a wrong password")
         await _answer(send, 401, _page("Wrong password.", _FORM))
@@ -174,11 +178,13 @@ class Guard:
     async def _start_session(self, send: Send, where: str) -> None:
         """Set the cookie and open the page. A redirect from another site would not carry the cookie."""
         cookie = f"{self.cookie}={self.session}; Path=/; HttpOnly; SameSite=Strict"
+        cookie += f"; Max-Age={self.max_age_s}" if self.max_age_s else ""
         body = f'<meta http-equiv="refresh" content="0;url={_escaped(where)}"><a href="{_escaped(where)}">Continue</a>'
         await _answer(send, 200, _page("", body), extra=[(b"set-cookie", cookie.encode())])
 
 
-_FORM = """<form method="post" action="/"><label>Password<br>
+# Without `action` the form goes to the requested address, which opens after the login.
+_FORM = """<form method="post"><label>Password<br>
 <input type="password" name="password" autocomplete="current-password" autofocus></label>
 <button>Log in</button></form>"""
 _HELP = """<p>Open the link that the terminal shows: it ends in <code>?token=…</code></p>"""
@@ -201,6 +207,12 @@ def _escaped(text: str) -> str:
 def _local(path: str) -> str:
     """Return a path of this server: `//somewhere` would be another one."""
     return "/" + path.lstrip("/\\")
+
+
+def _address(scope: Scope, query: list[tuple[str, str]]) -> str:
+    """Return the requested path and query, without the token."""
+    rest = urlencode([(name, value) for name, value in query if name != "token"])
+    return _local(str(scope["path"])) + (f"?{rest}" if rest else "")
 
 
 def _source(scope: Scope, headers: dict[bytes, str]) -> RequestSource:

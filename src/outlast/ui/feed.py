@@ -145,14 +145,21 @@ class Feed:
                 began = time.monotonic()
                 every_s = work()
                 if not self._viewers and time.monotonic() - self._left_at > _IDLE_S:
-                    self._wanted.clear()
-                    self._wanted.wait()
+                    self._pause()
+                    continue
                 # At most half of the time: other programs on this computer come first.
                 took_s = time.monotonic() - began
                 self._stop.wait(max(every_s - took_s, min(took_s, 5.0)))
         finally:
             if not self._stop.is_set():  # a bug, whose traceback is in the terminal: report it to viewers
                 self._publish(status=_status("error", "the dashboard's reader has crashed", "start `outlast ui` again"))
+
+    def _pause(self) -> None:
+        """Wait for a viewer, who sees old data until the next read."""
+        self._wanted.clear()
+        self._publish(status=msgspec.structs.replace(self.snapshot.status, condition="loading", since=time.time()))
+        if not self._viewers:  # one may have come before `clear`
+            self._wanted.wait()
 
     def _read_runs(self) -> float:
         with self._reporting():

@@ -23,6 +23,7 @@ TONES = {
     "unreadable": "warn",
     "stopped": "bad",
     "cancelled": "off",
+    "released": "done",
 }
 
 

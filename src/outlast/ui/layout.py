@@ -14,6 +14,7 @@ from nicegui import Client, ui
 from starlette.requests import Request
 
 from outlast import __version__
+from outlast.errors import OutlastError
 from outlast.ui.feed import Feed, FeedState, Status
 from outlast.ui.format import clock
 from outlast.workspace import Workspace
@@ -63,6 +64,16 @@ class PageView:
         """Run blocking work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
 
+    async def load(self, place: ui.element, work: Callable[..., T], *args: Any) -> T | None:
+        """Run blocking work in a thread. None after an error, which it shows, or if `place` is deleted."""
+        try:
+            found = await self.read(work, *args)
+        except OutlastError as problem:
+            with place:
+                show_error(problem.message, problem.hint)
+            return None
+        return None if place.is_deleted else found
+
     def connect(self) -> None:
         """Subscribe once the browser has connected, until it leaves."""
         slot = self.client.content
@@ -89,7 +100,11 @@ def _shown(page: PageInfo, pages: Sequence[PageInfo], feed: Feed) -> Callable[[R
         client = ui.context.client
         view = PageView(feed, client, dict(request.path_params), dict(request.query_params), request.url.path)
         _header(page, pages, view)
-        with ui.element("main").classes("ol-main").props("id=main tabindex=-1"):
+        # The frame of NiceGUI is the page's `main`.
+        with ui.element("div").classes("ol-main").props("id=main tabindex=-1"):
+            if page.key:  # other pages have the name of what they show as their heading
+                with ui.element("h1").classes("ol-hidden"):
+                    ui.label(page.title)
             made = page.build(view)
             if inspect.isawaitable(made):
                 await made
@@ -133,8 +148,16 @@ def _header(page: PageInfo, pages: Sequence[PageInfo], view: PageView) -> None:
         message, hint = ui.label(), ui.label().classes("ol-dim")
     banner.set_visibility(False)
     with ui.element("div").classes("ol-banner ol-gone").props("role=alert id=ol-gone"):
-        ui.label("The dashboard's server does not answer. The data shown is old. Reconnecting …")
-        ui.label("If the server was stopped, start `outlast ui` again: it prints a new link.").classes("ol-dim")
+        with ui.element("div"):
+            ui.label("The dashboard's server has not answered since").classes("ol-inline")
+            ui.element("span").props("id=ol-gone-since")
+            ui.label(". The data shown is old. Reconnecting …").classes("ol-inline")
+        ui.label("If the server was stopped, start “outlast ui” again: it prints a new link.").classes(
+            "ol-dim ol-gone-first"
+        )
+        ui.label("The server was restarted. Open the new link that “outlast ui” printed, or log in again.").classes(
+            "ol-gone-again"
+        )
 
     def update(snapshot: FeedState) -> None:
         status = snapshot.status

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.app.dry_run import read_only_observer
+from outlast.app.limit_usage import LimitUsage, usages_in
 from outlast.billing.ledger import LedgerLine, after, total
 from outlast.billing.ledger_store import LedgerPage, LedgerStore, resource_lines
-from outlast.billing.limit_usage import LimitUsage, measured
-from outlast.billing.limits import begin_of, read_limits
+from outlast.billing.limits import begin_of
 from outlast.clouds.registry import interactive_clouds
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.machines.billing import open_lines
@@ -19,7 +19,7 @@ from outlast.machines.status import MachineStatus, collect_status
 from outlast.records.machines import MachineRecords
 from outlast.store.lease import supervisors
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Step, Wait, describe
+from outlast.supervisor.world import Step, Wait, World, describe
 from outlast.workspace import Workspace
 
 
@@ -78,7 +78,7 @@ class OverviewReader:
         known = interactive_clouds(self.workspace)
         self.remote = len(known) > 1
         statuses, unreachable = collect_status(known, self.machine_records, with_drift=False)
-        steps = self._steps(now, problems)
+        world = self._observe(now, problems)
         lines = self.lines(now)
         today = begin_of("day", now)
         month = begin_of("month", now)
@@ -86,11 +86,11 @@ class OverviewReader:
             read_at=now,
             machines=tuple(_machine(status) for status in statuses if status.machine is not None),
             unreachable=unreachable,
-            steps=tuple(_planned(step) for step in steps),
+            steps=tuple(_planned(step) for step in self._steps(world)),
             supervisor=self._supervisor(),
             today_usd=_since(lines, today),
             month_usd=_since(lines, month),
-            limits=self._limits(now, problems),
+            limits=tuple(usages_in(world)) if world is not None else (),
             problems=tuple(problems),
         )
 
@@ -111,27 +111,21 @@ class OverviewReader:
         names = {page.name for page in closed}
         return [*closed, *(page for page in self.pages(now) if page.name not in names)]
 
-    def _steps(self, now: float, problems: list[str]) -> tuple[Step, ...]:
+    def _observe(self, now: float, problems: list[str]) -> World | None:
         try:
-            world = self.observer.observe(now)
+            return self.observer.observe(now)
         except StoreUnreachable:
             raise
         except OutlastError as problem:
             problems.append(problem.message)
-            return ()
-        return tuple(
-            step for step in plan(world) if not (isinstance(step, Wait) and _is_reported(step, self.observer.state))
-        )
+            return None
 
-    def _limits(self, now: float, problems: list[str]) -> tuple[LimitUsage, ...]:
-        try:
-            found = read_limits(self.workspace.bucket)
-        except StoreUnreachable:
-            raise
-        except WorkspaceError as problem:
-            problems.append(f"limits: {problem.message}")
-            return ()
-        return tuple(measured(found, self._pages(now), now)) if found else ()
+    def _steps(self, world: World | None) -> tuple[Step, ...]:
+        return tuple(
+            step
+            for step in (plan(world) if world is not None else ())
+            if not (isinstance(step, Wait) and _is_reported(step, self.observer.state))
+        )
 
     def _supervisor(self) -> str:
         try:

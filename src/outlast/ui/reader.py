@@ -28,6 +28,8 @@ from outlast.workspace import Heartbeat, Workspace
 # The number of ended runs that are shown at first and added by each request for more.
 ENDED_SHOWN = 500
 _INDEX_REMOTE_S, _TURN_REMOTE = 5.0, 20
+# The number of live runs whose stories are checked for existence.
+_PROBED = 3
 
 
 class _Live(msgspec.Struct, kw_only=True):
@@ -113,7 +115,8 @@ class RunReader:
         except WorkspaceError as problem:
             rows[run] = unread_row(run, problem)
             return
-        if state.length != length or run not in rows or entry is not None:
+        row = rows.get(run)
+        if state.length != length or row is None or row.unread or entry is not None:
             rows[run] = row_of(run, state, one.heartbeat if state.alive else None, one.spec)
 
     def _read_ended(self, rows: dict[str, RunTableRow], live: Collection[str]) -> None:
@@ -128,14 +131,35 @@ class RunReader:
                 "the workspace has no runs any more",
                 hint="check that it was not moved or deleted, and that its disk is mounted",
             )
+        self._require_stories()
         for record in records:
             if record.run not in self._ended:
                 rows[record.run] = ended_row_of(record)
                 self._live.pop(record.run, None)
             if record.state.closed:
                 self._ended.add(record.run)
-        rows.update({run: unread_row(run, problem) for run, problem in self._index.unread.items()})
+        unread = {run: unread_row(run, problem) for run, problem in self._index.unread.items()}
+        for run in [run for run, row in rows.items() if row.unread and run not in unread and run not in self._live]:
+            self._reread(run, rows)
+        rows.update(unread)
         self.complete = True
+
+    def _reread(self, run: str, rows: dict[str, RunTableRow]) -> None:
+        """Read a run again that could not be read."""
+        row = self._load(run, None)
+        if row is not None:
+            rows[run] = row
+        else:
+            del rows[run]
+
+    def _require_stories(self) -> None:
+        """Raise WorkspaceError if the stories of live runs are gone, although agents still write heartbeats."""
+        live = [run for run, one in self._live.items() if one.story.state.alive][:_PROBED]
+        if live and not any(any(True for _ in self.workspace.bucket.list(f"runs/{run}/story/")) for run in live):
+            raise WorkspaceError(
+                "the stories of live runs are gone",
+                hint="check that the folder `runs` of the workspace was not moved or deleted",
+            )
 
     def _load_new(self, runs: Iterable[str], rows: dict[str, RunTableRow], heartbeats: dict[str, Entry]) -> None:
         wanted = list(runs)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from outlast.errors import OutlastError, UsageError
+from outlast.extras import install_hint
 from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The link's token suffices for clients from other computers.
     with_token: bool = False
     names: tuple[str, ...] = ()
+    # The secret of the session cookie; empty: a new one at each start.
+    session: str = ""
 
 
 def is_loopback(host: str) -> bool:
@@ -82,7 +85,7 @@ def serve(
         import uvicorn
         from fastapi import FastAPI
     except ImportError as problem:
-        raise OutlastError("the dashboard requires NiceGUI", hint="pip install 'outlast[ui]'") from problem
+        raise OutlastError("the dashboard requires NiceGUI", hint=install_hint("outlast[ui]")) from problem
     from outlast.ui.admission import Attempts, Refusals
     from outlast.ui.auth import Guard
     from outlast.ui.connections import Connections, limited
@@ -118,6 +121,7 @@ def serve(
         password=request.password,
         port=port,
         names=names,
+        session=request.session,
         attempts=attempts,
         refusals=refusals,
     )

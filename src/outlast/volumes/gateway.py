@@ -22,7 +22,7 @@ from outlast.volumes.lifecycle import HasVolumes
 from outlast.workspace import Workspace
 
 PURPOSE = "volume"
-# A forgotten mount must not keep costing money.
+# A forgotten mount must not be billed forever.
 LIFE_S = 12 * 3600.0
 # Interval of the owner's sign of life while a command uses the gateway; without it, the reaper deletes the machine.
 _HEARTBEAT_S = 60.0

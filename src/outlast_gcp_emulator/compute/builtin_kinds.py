@@ -97,7 +97,7 @@ class Regions(BuiltinKind):
         if ref.name not in google_types.REGIONS:
             return None
         zones = [scope_link(ref.project, f"zones/{zone}") for zone in google_types.REGIONS[ref.name]]
-        return _location(ref, self.kind, zones=zones, quotas=quotas(_QUOTAS))
+        return _location(ref, self.kind, zones=zones, quotas=quotas(_QUOTAS, self.context.surroundings.now.quotas))
 
     def capacity(self, call: Call) -> Doc:
         """Return one recommendation: the first zone with room, for the first requested machine type."""

@@ -11,6 +11,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast_gcp_emulator.compute.operations import Operations, Work
 from outlast_gcp_emulator.compute.refs import Doc, Ref, resource_not_found
 from outlast_gcp_emulator.compute.store import ResourceStore
+from outlast_gcp_emulator.conditions import CloudConditions, Surroundings
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,8 +45,13 @@ class Context:
     cloud: LocalCloud
     store: ResourceStore
     operations: Operations
+    surroundings: Surroundings = field(default_factory=lambda: Surroundings(CloudConditions()))
     # Returns the access of a machine to this endpoint, by machine name.
     guest_access: Callable[[str], GuestAccess] = lambda machine: GuestAccess(token="", environment={})
+    # The longest notice of a preemption that is granted; a request for more is stored with this one.
+    notice_s_max: int = 120
+    # Zones that aggregated lists cannot reach.
+    silent_zones: set[str] = field(default_factory=set)
     # The port of this endpoint on loopback.
     port: int = 0
     # Held while a free name is chosen and taken, so that no two requests take the same one.

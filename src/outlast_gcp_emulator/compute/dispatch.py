@@ -115,10 +115,20 @@ def _parse_call(request: HttpRequest) -> Call:
         name=parts.get("name") or request.query.get("autoscaler", ""),
         query=request.query,
         body=_stored_links(request.json()) if request.method != "GET" else {},
-        base=f"{request.base_url}/compute/{parts.get('version', 'v1')}",
+        base=_links_base(request, parts.get("version", "v1")),
     )
     check_place(call.scope, call.project)
     return call
+
+
+def _links_base(request: HttpRequest, version: str) -> str:
+    """Return the start of the links in a response: this server's address, which a client may follow.
+
+    gcloud follows no link, but filters lists on its side by links in Google's form.
+    """
+    if "google-cloud-sdk" in request.headers.get("user-agent", ""):
+        return f"https://www.googleapis.com/compute/{version}"
+    return f"{request.base_url}/compute/{version}"
 
 
 def _stored_links(value: Any) -> Any:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlast_gcp_emulator.compute.refs import Doc
+from outlast_gcp_emulator.compute.refs import ROOT, Doc
 from outlast_gcp_emulator.errors import ApiError, invalid
 
 Predicate = Callable[[Doc], bool]
@@ -24,6 +24,10 @@ _TOKEN = re.compile(
 )
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=", ":", "eq", "ne")
 PAGE_MAX = 500
+# The start of a link in a filter: with the host of the API or of all APIs, of any version; with this server's address,
+# which a token may follow. A regular expression may escape the dots and slashes.
+_URL = re.compile(r"https?:(?:\\?/){2}[^/\s]+/(?:[^/\s]+/)?compute\\?/[a-z0-9]+\\?/(?=projects)")
+_PREFIXES = ("https://www.googleapis.com/compute/v1/", "https://compute.googleapis.com/compute/v1/")
 
 
 def parse(text: str) -> Predicate:
@@ -111,24 +115,33 @@ class _FilterParser:
         if sign not in _SIGNS:
             raise self.error()
         value = self.take("word", "quoted")
-        # A timestamp contains `:`, which is also an operator.
-        while self.next_is(":") and sign != ":":
+        # A timestamp and a link contain `:`, which is also an operator.
+        while self.next_is(":") and (sign != ":" or value.startswith("http")):
             value += self.tokens.pop(0)[1] + self.take("word", "quoted")
         compare = self._compare(sign, value)
         return lambda doc: compare(_values(doc, field)) is not negated
 
     def _compare(self, sign: str, value: str) -> Callable[[list[Any]], bool]:
         if sign in ("eq", "ne"):
+            value = _URL.sub(re.escape(ROOT), value)
             try:
                 pattern = re.compile(value)
             except re.error as problem:
                 raise self.error() from problem
-            return lambda found: any(pattern.fullmatch(_text(item)) for item in found) is (sign == "eq")
+            # Google's links begin with `https://`, which a pattern such as `https.*zones/a` may contain.
+            return lambda found: any(any(map(pattern.fullmatch, _forms(item))) for item in found) is (sign == "eq")
+        value = _URL.sub(ROOT, value)
         if sign == ":":
             return lambda found: any(_has(item, value) for item in found)
         if sign in ("=", "!="):
             return lambda found: any(_equal(item, value) for item in found) is (sign == "=")
         return lambda found: any(_ordered(item, sign, value) for item in found)
+
+
+def _forms(value: Any) -> list[str]:
+    """Return the text of a value; of a link, also the forms in which Google writes it."""
+    text = _text(value)
+    return [text, *(prefix + text.removeprefix(ROOT) for prefix in _PREFIXES)] if text.startswith(ROOT) else [text]
 
 
 def _values(doc: Any, field: str) -> list[Any]:

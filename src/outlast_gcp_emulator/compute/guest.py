@@ -61,23 +61,24 @@ def fetch(url: str, variables: dict[str, str]) -> str:
 
 
 # Readable once a program on the machine requested a power-off.
-POWER_OFF_SOURCE_LINEER, POWER_OFF_WRITER = os.pipe()
+POWER_OFF_READER, POWER_OFF_WRITER = os.pipe()
 
 
 def copy(reader: int, name: str) -> None:
     """Copy a script's output to the serial console, until the script ends or a power-off is requested."""
     rest = b""
-    while reader in select.select([reader, POWER_OFF_SOURCE_LINEER], [], [])[0] and (data := os.read(reader, 65536)):
+    while reader in select.select([reader, POWER_OFF_READER], [], [])[0] and (data := os.read(reader, 65536)):
         rest = print_lines(rest + data, name)
     print_lines(rest + b"\n" if rest else b"", name)
     power_off_if_requested()
 
 
 def power_off_if_requested() -> None:
-    """Power the machine off if a program requested it, even as the last action of the script."""
-    if select.select([POWER_OFF_SOURCE_LINEER], [], [], 0)[0]:
-        command = real_command("shutdown")
-        os.execv(command, [command, "-h", "now"])
+    """Run the power command that a program requested, even as the last action of the script."""
+    if select.select([POWER_OFF_READER], [], [], 0)[0]:
+        with open(f"{helpers()}/request", encoding="utf-8", errors="surrogateescape") as file:
+            command = file.read().splitlines()
+        os.execv(command[0], command)
 
 
 def print_lines(data: bytes, name: str) -> bytes:
@@ -92,22 +93,47 @@ def real_command(name: str) -> str:
     return next((f"{place}/{name}" for place in places if os.path.exists(f"{place}/{name}")), f"/sbin/{name}")
 
 
-POWER_COMMANDS = ("shutdown", "poweroff", "halt")
+POWER_COMMANDS = ("shutdown", "poweroff", "halt", "reboot")
+# A command that takes effect at once signals the runner of the script first. Others go to the machine directly.
+_INTERCEPT = """#!/bin/sh
+now=@NOW@
+for word; do
+    case $word in
+        now | 0 | +0) now=yes ;;
+        -c | -k | -w | --show | --help | --wtmp-only) exec @REAL@ "$@" ;;
+    esac
+done
+[ -n "$now" ] && printf '%s\\n' @REAL@ "$@" > @REQUEST@ 2>/dev/null &&
+    kill -s USR1 @RUNNER@ 2>/dev/null || exec @REAL@ "$@"
+"""
 
 
-def intercept_power_commands(home: str) -> None:
+def is_shared() -> bool:
+    """Return whether the machine shares the network and the files of its host."""
+    return ":" in os.environ.get("GCE_METADATA_HOST", "")
+
+
+def helpers() -> str:
+    return f"{os.environ['HOME']}/.outlast/bin" if is_shared() else "/run/outlast-guest"
+
+
+def intercept_power_commands() -> None:
     """Make power commands signal this process first, because a power-off would lose the script's last output."""
     os.set_blocking(POWER_OFF_WRITER, False)
     signal.set_wakeup_fd(POWER_OFF_WRITER)
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
     for name in POWER_COMMANDS:
-        text = f'#!/bin/sh\nkill -s USR1 {os.getpid()} 2>/dev/null || exec {real_command(name)} "$@"\n'
-        put(f"{home}/.outlast/bin/{name}", text, 0o755, overwrite=True)
+        values = {"NOW": "" if name == "shutdown" else "yes", "REAL": real_command(name)}
+        values |= {"REQUEST": f"{helpers()}/request", "RUNNER": str(os.getpid())}
+        text = _INTERCEPT
+        for key, value in values.items():
+            text = text.replace(f"@{key}@", value)
+        put(f"{helpers()}/{name}", text, 0o755)
 
 
-def restore_power_commands(home: str) -> None:
+def restore_power_commands() -> None:
     for name in POWER_COMMANDS:
-        os.unlink(f"{home}/.outlast/bin/{name}")
+        os.unlink(f"{helpers()}/{name}")
     # A request that arrived before the commands were restored still counts.
     power_off_if_requested()
 
@@ -136,62 +162,73 @@ def run(name: str, script: str, variables: dict[str, str]) -> int:
     return code
 
 
-# On a machine without its own root user, sudo runs the command unchanged: the real root is the host's.
-_SUDO = """#!/bin/sh
-while :; do
-    case "$1" in
-        -u | -g | -U) shift 2 ;;
-        --) shift; break ;;
-        -*) shift ;;
-        *=*) export "$1"; shift ;;
-        *) break ;;
-    esac
-done
-exec "$@"
-"""
-
-
-def put(path: str, text: str, permissions: int, *, overwrite: bool = False) -> None:
-    if overwrite or not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(path, permissions)
+def put(path: str, text: str, permissions: int) -> None:
+    """Write a file in one step. A file of the host below it cannot be changed in place."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    draft = f"{path}.{os.getpid()}"
+    with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    os.chmod(draft, permissions)
+    os.replace(draft, path)
 
 
 def script_environment(host: str, instance: dict[str, Any]) -> dict[str, str]:
     """Return the variables of a script: those of the machine, and those that point at the emulated cloud."""
-    variables = {**os.environ, **instance.get("outlast", {}).get("environment", {})}
-    home = variables.setdefault("HOME", "/root")
-    put(f"{home}/.boto", "[GSUtil]\nuse_gcloud_storage = True\n", 0o600)
-    if ":" in host or not os.path.exists("/usr/bin/sudo"):
-        put(f"{home}/.outlast/bin/sudo", _SUDO, 0o755)
-    variables["PATH"] = f"{home}/.outlast/bin:{variables['PATH']}"
-    if ":" in host:
+    new = dict(instance.get("outlast", {}).get("environment", {}))
+    variables = {**os.environ, "PATH": f"{helpers()}:{os.environ['PATH']}"}
+    if is_shared():
         # A machine that shares its network with others cannot have 169.254.169.254. With the metadata server as a
         # proxy, requests for all its names on Google's machines still arrive there.
-        variables |= {"http_proxy": f"http://{host}", "GCE_METADATA_ROOT": host}
-        variables["no_proxy"] = "127.0.0.0/8,127.0.0.1,localhost"
-    write_profile(home, variables)
-    return variables
+        new |= {"http_proxy": f"http://{host}", "GCE_METADATA_ROOT": host}
+        new["no_proxy"] = "127.0.0.0/8,127.0.0.1,localhost"
+        home = os.environ["HOME"]
+        put(f"{home}/.boto", _BOTO, 0o600)
+        put(f"{home}/.outlast/environment", exports(new), 0o644)
+        source_first(f"{home}/.bashrc", "~/.outlast/environment")
+    else:
+        # Google's runner is a service of systemd, which sets none of these.
+        for name in ("HOME", "USER", "LOGNAME", "PWD", "SHELL"):
+            variables.pop(name, None)
+        write_for_all_users(new)
+    return {**variables, **new}
 
 
-_SOURCE_LINE = "[ -r ~/.outlast/environment ] && . ~/.outlast/environment\n"
+_BOTO = "[GSUtil]\nuse_gcloud_storage = True\n"
+_PROFILE = "/etc/profile.d/outlast-cloud.sh"
+_MARK = "# The cloud of this machine:"
 
 
-def write_profile(home: str, variables: dict[str, str]) -> None:
-    """Set the variables for ssh logins, too: bash reads this file, also for a single command by ssh."""
-    new = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    lines = [f"export {name}='{value}'\n" for name, value in new.items() if "'" not in value]
-    put(f"{home}/.outlast/environment", "".join(lines), 0o644, overwrite=True)
-    before = ""
-    if os.path.exists(f"{home}/.bashrc"):
-        with open(f"{home}/.bashrc", encoding="utf-8", errors="surrogateescape") as file:
-            before = file.read()
-    if _SOURCE_LINE not in before:
-        # First, because many .bashrc files return early in a non-interactive shell.
-        with open(f"{home}/.bashrc", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(_SOURCE_LINE + before)
+def write_for_all_users(variables: dict[str, str]) -> None:
+    """Let the programs of every user find the cloud: by ssh, `su`, `sudo`, `runuser` and cron."""
+    put("/etc/boto.cfg", _BOTO, 0o644)
+    put(_PROFILE, exports(variables), 0o644)
+    # A shell that ssh starts for a command reads no profile.
+    source_first("/etc/bash.bashrc", _PROFILE)
+    if os.path.exists("/etc/bashrc"):
+        source_first("/etc/bashrc", _PROFILE)
+    # PAM reads it for programs without a shell.
+    kept = read("/etc/environment").partition(f"{_MARK}\n")[0]
+    lines = [f'{name}="{value}"\n' for name, value in variables.items() if '"' not in value]
+    put("/etc/environment", f"{kept}{_MARK}\n{''.join(lines)}", 0o644)
+
+
+def exports(variables: dict[str, str]) -> str:
+    return "".join(f"export {name}='{value}'\n" for name, value in variables.items() if "'" not in value)
+
+
+def source_first(path: str, profile: str) -> None:
+    """Let bash read the variables first, because many such files return early in a non-interactive shell."""
+    line, before = f"[ -r {profile} ] && . {profile}\n", read(path)
+    if line not in before:
+        put(path, line + before, 0o644)
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 def main() -> int:
@@ -199,12 +236,13 @@ def main() -> int:
     instance = metadata(host)
     variables = script_environment(host, instance)
     attributes = instance["attributes"]
-    home = variables["HOME"]
+    if not is_shared():
+        os.chdir("/")
     if KIND == "startup":
-        intercept_power_commands(home)
+        intercept_power_commands()
     code = run_all(attributes, variables)
     if KIND == "startup":
-        restore_power_commands(home)
+        restore_power_commands()
     report(f"Finished running {KIND} scripts.")
     return code
 

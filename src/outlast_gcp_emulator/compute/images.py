@@ -46,6 +46,8 @@ _EMPTY = (
 _CREATED_AT = "2026-11-01T00:00:00.000+00:00"
 _PUBLIC_VERSION = "v20261101"
 BASE_GB = 10
+# Images with drivers and frameworks are larger.
+_LARGE_GB = {"deeplearning-platform-release": 50, "ml-images": 50, "ubuntu-os-accelerator-images": 20}
 
 
 class Images(DiskCopies):
@@ -199,7 +201,7 @@ def _public(project: str, name: str) -> Doc:
         sourceType="RAW",
         status="READY",
         archiveSizeBytes="0",
-        diskSizeGb=str(BASE_GB),
+        diskSizeGb=str(_LARGE_GB.get(project, BASE_GB)),
         architecture="X86_64",
         storageLocations=["us"],
         labelFingerprint=fingerprint({}),

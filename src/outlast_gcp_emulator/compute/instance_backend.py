@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.clouds.cloud import Boot, HostAccess, Machine
-from outlast.clouds.local import catalog, drives
+from outlast.clouds.local import catalog, drives, google_types
 from outlast.clouds.local.folder import SUSPENDED
 from outlast.clouds.local.metadata_server import ATTRIBUTE_OVERLAY
 from outlast.errors import CloudError, NotFound
@@ -21,9 +21,21 @@ from outlast_gcp_emulator.compute.operations import OperationFailure
 from outlast_gcp_emulator.compute.oslogin_keys import OsLoginKeys
 from outlast_gcp_emulator.compute.project import ProjectResource
 from outlast_gcp_emulator.compute.refs import Doc, Ref, last, ref_of, stable_number, timestamp
+from outlast_gcp_emulator.conditions import GPUS
 
 _BOOT_S_MAX = 30.0
 _GUEST = Path(__file__).with_name("guest.py")
+# Google's guest environment needs no Python: on an image without one, the shell runs the script. To Python, these lines
+# are a string.
+_WITHOUT_PYTHON = """#!/bin/sh
+''':'
+! command -v python3 >/dev/null || exec python3 "$0" "$@"
+cd / && unset HOME USER LOGNAME PWD
+at="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/attributes/KIND-script"
+curl -sf -H 'Metadata-Flavor: Google' -o /run/google-KIND-script "$at" && exec bash /run/google-KIND-script
+exit 0
+'''
+"""
 # Reasons why a machine stopped without a request, with the operation that Google records for each.
 UNREQUESTED_STOPS = {
     "preempted": "compute.instances.preempted",
@@ -36,8 +48,8 @@ _STATUS = {"pending": "STAGING", "running": "RUNNING", "stopping": "STOPPING", "
 @functools.cache
 def guest_program(kind: str) -> str:
     """Return the program that a machine runs at its start or its end."""
-    text = _GUEST.read_text(encoding="utf-8")
-    return "#!/usr/bin/env python3\n" + text.replace('KIND = "startup"', f'KIND = "{kind}"')
+    text = _GUEST.read_text(encoding="utf-8").replace("from __future__ import annotations\n", "")
+    return _WITHOUT_PYTHON.replace("KIND", kind) + text.replace('KIND = "startup"', f'KIND = "{kind}"')
 
 
 def attributes(doc: Doc) -> dict[str, str]:
@@ -47,6 +59,20 @@ def attributes(doc: Doc) -> dict[str, str]:
 def max_run_s(doc: Doc) -> float:
     """Return the longest time that an instance may run; 0 for no limit."""
     return float(doc["scheduling"].get("maxRunDuration", {}).get("seconds", 0))
+
+
+def notice_s(doc: Doc) -> float:
+    """Return how long before its end a spot instance learns of its preemption."""
+    return float(doc["scheduling"].get("preemptionNoticeDuration", {}).get("seconds", 30))
+
+
+def _project_variables(project: str) -> dict[str, str]:
+    """Return the variables with the project's name, in place of an answer of the metadata server.
+
+    A real machine has none. But a library of Google's that finds STORAGE_EMULATOR_HOST asks the metadata server neither
+    for its account nor for its project, and would fail here where it works there.
+    """
+    return {"GOOGLE_CLOUD_PROJECT": project, "GCLOUD_PROJECT": project, "CLOUDSDK_CORE_PROJECT": project}
 
 
 def is_suspended(machine: Machine | None) -> bool:
@@ -136,7 +162,12 @@ class InstanceBackend:
             "service-accounts": accounts,
             "tags": doc["tags"].get("items", []),
             "zone": f"{place}/zones/{zone}",
-            "outlast": {"environment": access.environment, "token": access.token},
+            "outlast": {
+                "environment": {**access.environment, **_project_variables(ref.project)},
+                "token": access.token,
+                "grace_s": notice_s(doc),
+                "announces": "preemptionNoticeDuration" in rules,
+            },
         }
         project = {
             "attributes": common,
@@ -152,11 +183,19 @@ class InstanceBackend:
         doc = self._context.find(ref)
         launched = False
         try:
+            self._check_quota(doc)
             self._launch(ref, doc)
             launched = True
         finally:
             if not launched:
                 self.remove(ref, doc)
+
+    def _check_quota(self, doc: Doc) -> None:
+        limit = self._context.surroundings.now.quotas.get(GPUS)
+        kind = google_types.machine_type(last(doc["machineType"]))
+        has_gpu = bool(doc.get("guestAccelerators")) or bool(kind and kind.accelerator)
+        if limit == 0 and has_gpu:
+            raise OperationFailure("QUOTA_EXCEEDED", f"Quota '{GPUS}' exceeded.  Limit: 0.0 globally.", status=403)
 
     def _launch(self, ref: Ref, doc: Doc) -> None:
         for attached in doc["disks"]:
@@ -315,7 +354,9 @@ class InstanceBackend:
         if machine is not None and machine.why in UNREQUESTED_STOPS and doc.get("_ended") != machine.stopped_at:
             # Google records the reason before the machine is off: a client that sees it off must find the reason.
             status = "STOPPING" if status == "TERMINATED" else status
-        shown = {**doc, "status": status, "networkInterfaces": _interfaces(ref, doc, machine if running else None)}
+        inner = "" if machine is None else machine.address or self._cloud.last_address(machine.name)
+        outer = machine.address if machine is not None and running else ""
+        shown = {**doc, "status": status, "networkInterfaces": _interfaces(ref, doc, inner=inner, outer=outer)}
         if machine is not None:
             shown["lastStartTimestamp"] = timestamp(machine.started_at or machine.created_at)
             if machine.status == "stopped" and machine.stopped_at:
@@ -325,16 +366,16 @@ class InstanceBackend:
         return shown
 
 
-def _interfaces(ref: Ref, doc: Doc, machine: Machine | None) -> list[Doc]:
+def _interfaces(ref: Ref, doc: Doc, *, inner: str, outer: str) -> list[Doc]:
+    """Return the interfaces with their addresses. Only a running machine has an outer one."""
     shown = []
     for at, network in enumerate(doc["networkInterfaces"]):
         number = stable_number(f"{ref.path} {at}")
-        address = machine.address if machine is not None and at == 0 else ""
         interface: dict[str, Any] = {
             **network,
-            "networkIP": address or f"10.128.{number // 250 % 250}.{number % 250 + 2}",
+            "networkIP": (inner if at == 0 else "") or f"10.128.{number // 250 % 250}.{number % 250 + 2}",
         }
-        if address and "accessConfigs" in network:
-            interface["accessConfigs"] = [{**config, "natIP": address} for config in network["accessConfigs"]]
+        if outer and at == 0 and "accessConfigs" in network:
+            interface["accessConfigs"] = [{**config, "natIP": outer} for config in network["accessConfigs"]]
         shown.append(interface)
     return shown

@@ -9,6 +9,7 @@ from outlast_gcp_emulator.compute.disks import Disks, attached_disk, check_devic
 from outlast_gcp_emulator.compute.project import check_items, metadata_of, service_account
 from outlast_gcp_emulator.compute.refs import Doc, Ref, check_name, fingerprint, last, number, parse
 from outlast_gcp_emulator.compute.resource import check_free, new_resource
+from outlast_gcp_emulator.conditions import EXTERNAL_ADDRESS, IMAGE_PROJECTS, SHIELDED
 from outlast_gcp_emulator.errors import invalid
 
 # Fields of a request that are stored unchanged.
@@ -40,6 +41,7 @@ class InstanceSpec:
         self.ref = ref
         check_name(body.get("name"))
         check_free(self._context, ref)
+        self._check_constraints(body)
         self.disks: dict[Ref, Doc] = {}
         kept = {name: body[name] for name in KEPT if name in body}
         self.doc = new_resource(ref, "instance", {**kept, "name": ref.name}) | {
@@ -58,6 +60,9 @@ class InstanceSpec:
         }
         if accelerators := self._accelerators(body.get("guestAccelerators") or []):
             self.doc["guestAccelerators"] = accelerators
+        if notice := self.doc["scheduling"].get("preemptionNoticeDuration"):
+            granted = min(int(notice.get("seconds", 0)), self._context.notice_s_max)
+            self.doc["scheduling"]["preemptionNoticeDuration"] = {"seconds": str(granted)}
         if not self.doc["serviceAccounts"]:
             del self.doc["serviceAccounts"]
         self.doc["fingerprint"] = fingerprint(self.doc["id"])
@@ -114,8 +119,7 @@ class InstanceSpec:
             network = parse(
                 request.get("network") or "default", near=near, field=f"resource.networkInterfaces[{at}].network"
             )
-            if network.name != "default":
-                self._context.find(network)
+            self._check_network(network, f"resource.networkInterfaces[{at}].network")
             region = google_types.region_of(last(self.ref.scope))
             subnetwork = last(request.get("subnetwork")) or network.name
             interface: Doc = {
@@ -130,6 +134,28 @@ class InstanceSpec:
                 interface["accessConfigs"] = [access_config(config) for config in configs]
             found.append(interface)
         return found
+
+    def _check_network(self, network: Ref, field: str) -> None:
+        given = network.name == "default" and self._context.surroundings.now.default_network
+        if not given and self._context.store.get(network) is None:
+            message = f"Invalid value for field '{field}': '{network.path}'."
+            raise invalid(f"{message} The referenced network resource cannot be found.")
+
+    def _check_constraints(self, body: Doc) -> None:
+        """Raise ApiError if a policy of the organisation forbids the instance."""
+        project, check = self.ref.project, self._context.surroundings.check_constraint
+        if any(one.get("accessConfigs") for one in body.get("networkInterfaces") or []):
+            message = f"Add instance {self.ref.path} to the constraint to use external IP with it."
+            check(EXTERNAL_ADDRESS, message, project=project)
+        if not (body.get("shieldedInstanceConfig") or {}).get("enableSecureBoot"):
+            message = "Secure Boot is not enabled in the 'shielded_instance_config' field."
+            check(SHIELDED, message, project=f"projects/{project}")
+        for disk in body.get("disks") or []:
+            image = str((disk.get("initializeParams") or {}).get("sourceImage", ""))
+            if owner := image.partition("projects/")[2].partition("/")[0]:
+                check(
+                    IMAGE_PROJECTS, f"Use of images from project {owner} is prohibited.", project=f"projects/{project}"
+                )
 
     def _accelerators(self, given: list[Doc]) -> list[Doc]:
         found = []

@@ -120,6 +120,8 @@ class Instances(Resource):
                 self.store.put(disk, doc)
             created = [disk.link for disk in spec.disks]
             self.store.put(ref, {**spec.doc, "_creating": True, "_made": created})
+            surroundings = self.context.surroundings
+            surroundings.delay(("list", spec.doc["id"]), surroundings.now.list_delay)
             for attached in spec.doc["disks"]:
                 self._disks.set_used(ref_of(attached["source"]), ref, used=True)
 
@@ -153,6 +155,10 @@ class Instances(Resource):
             for ref, doc in self.store.each("instances", project, scope)
             if (shown := self._backend.view(ref, doc, known.get(doc.get("_machine", "")))) is not None
         ]
+
+    def listed(self, project: str, scope: str = "") -> list[tuple[Ref, Doc]]:
+        late = self.context.surroundings.is_late
+        return [(ref, doc) for ref, doc in self.items(project, scope) if not late(("list", doc["id"]))]
 
     def _machine(self, doc: Doc) -> Machine | None:
         return self._backing.machine(str(doc.get("_machine") or ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from outlast_gcp_emulator.compute.context import Call, Context
 from outlast_gcp_emulator.compute.refs import GLOBAL, Doc, Ref, fingerprint, scope_link, stable_number
 from outlast_gcp_emulator.errors import invalid
@@ -16,6 +18,7 @@ class ProjectResource:
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
+        self._surroundings = context.surroundings
 
     def ref(self, project: str) -> Ref:
         """Return where the settings are stored; Google has no such resource."""
@@ -36,7 +39,7 @@ class ProjectResource:
             "creationTimestamp": CREATED_AT,
             "name": call.project,
             "commonInstanceMetadata": metadata_of(self.metadata_items(call.project)),
-            "quotas": quotas(_QUOTAS),
+            "quotas": quotas(_QUOTAS, self._surroundings.now.quotas),
             "selfLink": scope_link(call.project, "").rstrip("/"),
             "defaultServiceAccount": service_account(call.project),
             "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
@@ -44,8 +47,8 @@ class ProjectResource:
         }
 
 
-def quotas(metrics: tuple[str, ...]) -> list[Doc]:
-    return [{"metric": metric, "limit": 1000000, "usage": 0} for metric in metrics]
+def quotas(metrics: tuple[str, ...], limits: Mapping[str, int]) -> list[Doc]:
+    return [{"metric": metric, "limit": limits.get(metric, 1000000), "usage": 0} for metric in metrics]
 
 
 def service_account(project: str) -> str:

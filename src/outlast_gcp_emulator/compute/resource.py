@@ -71,6 +71,10 @@ class Resource:
     def items(self, project: str, scope: str = "") -> list[tuple[Ref, Doc]]:
         return [(ref, self.view(ref, doc)) for ref, doc in self.store.each(self.collection, project, scope)]
 
+    def listed(self, project: str, scope: str = "") -> list[tuple[Ref, Doc]]:
+        """Return the resources that a list shows now."""
+        return self.items(project, scope)
+
     # Handlers
 
     def get(self, call: Call) -> Doc:
@@ -78,20 +82,27 @@ class Resource:
 
     def listing(self, call: Call) -> Doc:
         """Return one page of the resources of a scope."""
-        keyed = [(str(doc["name"]), doc) for _, doc in self.items(call.project, call.scope)]
+        keyed = [(str(doc["name"]), doc) for _, doc in self.listed(call.project, call.scope)]
         shown, token = filters.select_page(keyed, call.query)
         path = f"{call.scope}/{self.collection}" if call.scope else self.collection
         return self._page(call, "List", path, [doc for _, doc in shown], token)
 
     def aggregated(self, call: Call) -> Doc:
         """Return one page of the resources of all scopes, grouped by scope."""
-        keyed = [(f"{ref.scope}/{doc['name']}", doc) for ref, doc in self.items(call.project)]
+        silent = {f"zones/{zone}" for zone in self.context.silent_zones}
+        if silent and not call.flag("returnPartialSuccess"):
+            raise ApiError(503, "backendError", f"The scopes {', '.join(sorted(silent))} are unreachable.")
+        keyed = [
+            (f"{ref.scope}/{doc['name']}", doc) for ref, doc in self.listed(call.project) if ref.scope not in silent
+        ]
         shown, token = filters.select_page(keyed, call.query)
         items: dict[str, Doc] = {}
         for key, doc in shown:
             items.setdefault(key.rpartition("/")[0], {}).setdefault(self.collection, []).append(doc)
         found = items or {"zones/us-central1-a": _no_results("zones/us-central1-a")}
-        return self._page(call, "AggregatedList", f"aggregated/{self.collection}", found, token)
+        page = self._page(call, "AggregatedList", f"aggregated/{self.collection}", found, token)
+        links = [scope_link(call.project, scope) for scope in sorted(silent)]
+        return {**page, "unreachables": links} if links else page
 
     def _page(self, call: Call, suffix: str, path: str, items: Any, token: str) -> Doc:
         page: Doc = {

@@ -24,15 +24,17 @@ from outlast_gcp_emulator.compute.resource import OperationResource, Resource
 from outlast_gcp_emulator.compute.snapshots import SavedDisks, Snapshots
 from outlast_gcp_emulator.compute.store import ResourceStore
 from outlast_gcp_emulator.compute.stored_kinds import stored_kinds
+from outlast_gcp_emulator.conditions import Surroundings
 from outlast_gcp_emulator.router import Router
 
 
 class Compute:
     """Keeps its state in a folder, which only one server may use at a time."""
 
-    def __init__(self, cloud: LocalCloud, folder: str) -> None:
+    def __init__(self, cloud: LocalCloud, folder: str, surroundings: Surroundings) -> None:
         store = ResourceStore(folder)
-        self.context = context = Context(cloud=cloud, store=store, operations=Operations(store))
+        operations = Operations(store)
+        self.context = context = Context(cloud=cloud, store=store, operations=operations, surroundings=surroundings)
         self.dispatcher = Dispatcher(context)
         self._project = ProjectResource(context)
         self.oslogin_keys = OsLoginKeys(context, self._project)

@@ -107,6 +107,8 @@ class Networks(StoredKind):
     kind = "network"
 
     def defaults(self, project: str, scope: str) -> list[Doc]:
+        if not self.context.surroundings.now.default_network:
+            return []
         fields = {
             "description": "Default network for the project",
             "autoCreateSubnetworks": True,
@@ -115,6 +117,17 @@ class Networks(StoredKind):
             "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
         }
         return [builtin_resource(Ref(project, GLOBAL, "networks", "default"), self.kind, _CREATED_AT, **fields)]
+
+    def routes(self) -> Iterator[RouteEntry]:
+        yield from super().routes()
+        yield "GET", "/global/networks/{name}/getEffectiveFirewalls", self._effective_firewalls
+
+    def _effective_firewalls(self, call: Call) -> Doc:
+        """Return the rules of the network, without those of policies, which are not emulated."""
+        self.get(call)
+        link = Ref(call.project, GLOBAL, "networks", call.name).link
+        rules = [doc for _, doc in Firewalls(self.context).items(call.project, GLOBAL) if doc["network"] == link]
+        return {"firewalls": rules, "firewallPolicys": []}
 
     def fill(self, ref: Ref, doc: Doc) -> Doc:
         return {"routingConfig": {"routingMode": "REGIONAL"}, "autoCreateSubnetworks": True, **doc}
@@ -129,6 +142,8 @@ class Subnetworks(StoredKind):
         return {f"regions/{region}" for region in google_types.REGIONS}
 
     def defaults(self, project: str, scope: str) -> list[Doc]:
+        if not self.context.surroundings.now.default_network:
+            return []
         region = scope.removeprefix("regions/")
         ref = _default_subnetwork(project, region)
         block = 128 + 2 * sorted(google_types.REGIONS).index(region)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from outlast_gcp_emulator.conditions import LOCATIONS, Surroundings
 from outlast_gcp_emulator.errors import required
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, empty_response, json_response
 from outlast_gcp_emulator.router import Router
@@ -27,8 +29,12 @@ _BUCKET = f"{_BUCKETS}/{{bucket}}"
 class BucketRoutes:
     """Handlers for buckets."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(
+        self, store: ObjectStore, surroundings: Surroundings, check_members: Callable[[list[Any]], None]
+    ) -> None:
         self._store = store
+        self._surroundings = surroundings
+        self._check_members = check_members
 
     def add_to(self, router: Router) -> None:
         router.add_methods(_BUCKETS, GET=self.page, POST=self.insert)
@@ -49,7 +55,10 @@ class BucketRoutes:
         if "name" not in given:
             raise required("name")
         name = check_bucket_name(given["name"])
+        place = f"'{given.get('location', 'US')}' violates constraint 'constraints/{LOCATIONS}'"
+        self._surroundings.check_constraint(LOCATIONS, place, project=project)
         bucket = self._store.create_bucket(name, project=project, meta=settable(given, BUCKET_FIELDS))
+        self._surroundings.delay(("grant", name), self._surroundings.now.grant_delay)
         return _shown(request, bucket)
 
     def page(self, request: HttpRequest) -> HttpResponse:
@@ -109,6 +118,7 @@ class BucketRoutes:
     def set_policy(self, request: HttpRequest) -> HttpResponse:
         given = {name: value for name, value in request.json().items() if name in ("bindings", "version")}
         name = request.parts["bucket"]
+        self._check_members(given.get("bindings", []))
         changed = self._store.change_bucket(name, lambda meta: meta, policy=given, metageneration=None)
         return _policy(changed)
 

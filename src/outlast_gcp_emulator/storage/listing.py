@@ -71,12 +71,19 @@ def from_page_token(token: str) -> bytes:
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Compile a glob. `*` and `?` match within a folder, `**` across folders; `[a-z]` and `{a,b}` as in a shell."""
+    """Compile a glob. `*` and `?` match within a folder, `**` across folders, `**/` also none.
+
+    `[a-z]` and `{a,b}` are as in a shell.
+    """
     parts: list[str] = []
     depth, at = 0, 0
     while at < len(glob):
         letter = glob[at]
-        if glob.startswith("**", at):
+        if glob.startswith("**/", at) and (at == 0 or glob[at - 1] == "/"):
+            # Zero or more folders: `**/x` also matches `x`.
+            parts.append("(?:.*/)?")
+            at += 2
+        elif glob.startswith("**", at):
             parts.append(".*")
             at += 1
         elif letter == "[" and (end := glob.find("]", at + 2)) > 0:

@@ -14,7 +14,7 @@ from outlast_gcp_emulator.storage.values import Conditions
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # First segments of the APIs' paths, which cannot be bucket names.
 RESERVED = {"batch", "compute", "computeMetadata", "discovery", "download", "resumable", "storage", "token", "upload"}
-RESERVED |= {"file", "git", "secretmanager", "sourcerepo", "sqladmin"}
+RESERVED |= {"file", "git", "not-emulated", "secretmanager", "sourcerepo", "sqladmin"}
 RESERVED |= {"cloudresourcemanager", "iam", "oslogin", "projects", "serviceusage"}
 
 

@@ -11,16 +11,16 @@ import sys
 from outlast.clouds.local.cloud import LocalCloud
 
 
-def carry(door: socket.socket) -> None:
+def carry(connection: socket.socket) -> None:
     """Copy standard input to the ssh server, and its answers to standard output."""
-    ways = {sys.stdin.fileno(): door.fileno(), door.fileno(): sys.stdout.fileno()}
+    targets = {sys.stdin.fileno(): connection.fileno(), connection.fileno(): sys.stdout.fileno()}
     while True:
-        for ready in select.select(list(ways), [], [])[0]:
+        for ready in select.select(list(targets), [], [])[0]:
             piece = os.read(ready, 65536)
             if not piece:
                 return
             while piece:
-                piece = piece[os.write(ways[ready], piece) :]
+                piece = piece[os.write(targets[ready], piece) :]
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ def aws(home: AwsHome, bridge: Bridge, *argv: str) -> Any:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(240)
 def test_the_aws_command_sees_a_run_and_deletes_its_machine_without_harm(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
@@ -66,7 +65,7 @@ def test_the_aws_command_sees_a_run_and_deletes_its_machine_without_harm(
     keys = aws(home, bridge, "s3api", "list-objects-v2", "--bucket", bucket, "--prefix", "ws/runs/count-1/story/")
     assert len(keys["Contents"]) >= 3
     aws(home, bridge, "ec2", "terminate-instances", "--instance-ids", doc["InstanceId"])
-    output, _ = runner.communicate(timeout=200)
+    output, _ = runner.communicate(timeout=600)
     assert runner.returncode == 0, output
     state = story.refresh()
     assert [one.outcome for one in state.attempts] == ["lost", "finished"]

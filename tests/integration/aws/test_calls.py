@@ -21,6 +21,7 @@ PLANTED = {
     "efs": "describe_file_systems",
     "fis": "list_experiments",
     "iam": "list_roles",
+    "kms": "list_grants",
     "pricing": "get_products",
     "rds": "describe_db_instances",
     "s3": "list_buckets",
@@ -50,10 +51,10 @@ def test_every_service_has_a_call_with_a_wrong_parameter() -> None:
 def test_a_wrong_parameter_is_refused_before_it_is_sent(service: str, bridge: Bridge) -> None:
     client = AwsClient()
     assert client.service(service).meta.config.parameter_validation is True
-    before = bridge.tell("calls", {})
+    before = bridge.send("calls", {})
     with pytest.raises(BadRequest, match="NoSuchParameter"):
         client.call(service, PLANTED[service], NoSuchParameter=1)
-    assert bridge.tell("calls", {}) == before
+    assert bridge.send("calls", {}) == before
 
 
 def test_clients_are_created_in_one_place_with_validation() -> None:
@@ -73,6 +74,6 @@ def test_no_call_is_of_cloudformation(cloud: AwsCloud, bridge: Bridge) -> None:
     assert not any("cloudformation" in path.read_text(encoding="utf-8").lower() for path in SOURCES)
     cloud.put_secrets("unused", {"KEY": "value"})
     cloud.drop_secrets("unused")
-    calls = bridge.tell("calls", {})
+    calls = bridge.send("calls", {})
     assert any(call.startswith("ssm ") for call in calls)
     assert not any("cloudformation" in call.lower() for call in calls)

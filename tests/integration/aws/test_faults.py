@@ -13,6 +13,7 @@ from outlast.clouds.aws.errors import from_code, from_fleet_errors
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
 from tests.support.aws import Bridge
+from tests.support.waiting import eventually
 
 
 class Run:
@@ -61,7 +62,7 @@ def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_leaves_nothing(
     assert machine.labels == run.labels
     doc = cloud.instances.find(run.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
-    calls = bridge.tell("calls", {})
+    calls = bridge.send("calls", {})
     assert "CreateFleet" in calls
     assert "RunInstances" not in calls[len(calls) - calls[::-1].index("CreateFleet") :]
     volume = cloud.client.ec2("describe_volumes")["Volumes"][0]
@@ -104,7 +105,7 @@ def test_a_machine_of_a_run_that_ended_by_itself_is_stopped_until_it_is_deleted(
     cloud.client.ec2("terminate_instances", InstanceIds=[docs[0]["InstanceId"]])
     assert [machine.name for machine in cloud.instances.describe(docs)] == [run.name]
     # Not gone: the supervisor would launch the same attempt again instead of reporting a loss.
-    assert [machine.status for machine in cloud.machines(run.labels)] == ["stopped"]
+    eventually(lambda: [machine.status for machine in cloud.machines(run.labels)] == ["stopped"], what="its end")
     assert run.launch().status == "stopped"
     cloud.delete(run.name)
     assert cloud.machines(run.labels) == []
@@ -112,14 +113,10 @@ def test_a_machine_of_a_run_that_ended_by_itself_is_stopped_until_it_is_deleted(
         cloud.machine(run.name)
 
 
-@pytest.mark.full
-def test_a_listing_that_lags_behind_the_launch_makes_no_second_machine(
-    run: Run, cloud: AwsCloud, bridge: Bridge
-) -> None:
-    bridge.rules({"action": "DescribeInstances", "lag": True})
-    assert run.launch().name == run.name
-    bridge.rules()
-    assert len(cloud.machines(run.labels)) == 1
+def test_types_without_the_latest_console_output_show_that_of_the_last_boot(run: Run, bridge: Bridge) -> None:
+    run.launch()
+    bridge.rules({"action": "GetConsoleOutput", "code": "UnsupportedOperation", "times": 1})
+    assert "boot 1 of" in run.cloud.serial(run.name)
 
 
 def test_parameters_are_checked_against_the_services_own_model(cloud: AwsCloud) -> None:
@@ -135,10 +132,10 @@ def test_a_throttled_call_is_retried_by_us_and_not_by_boto3(cloud: AwsCloud, bri
         ("InternalError", 500, CloudUnreachable, 1),
     ):
         bridge.rules({"action": "DescribeVolumes", "code": code, "status": status})
-        before = bridge.tell("calls", {}).count("DescribeVolumes")
+        before = bridge.send("calls", {}).count("DescribeVolumes")
         with pytest.raises(kind):
             cloud.client.ec2("describe_volumes")
-        assert bridge.tell("calls", {}).count("DescribeVolumes") == before + tries
+        assert bridge.send("calls", {}).count("DescribeVolumes") == before + tries
 
 
 def test_a_server_that_is_not_there_is_unreachable(monkeypatch: pytest.MonkeyPatch, bridge: Bridge) -> None:
@@ -175,7 +172,7 @@ def test_the_actionable_error_of_a_fleet_is_raised() -> None:
 
 
 def test_on_demand_prices_report_their_source(cloud: AwsCloud) -> None:
-    assert "built-in" in cloud.prices.source("c6i.large")
+    assert "built-in" in cloud.prices.source(cloud.catalogue.kind("c6i.large"))
 
 
 def test_an_image_is_shared_with_an_account_and_with_nothing_else(cloud: AwsCloud, run: Run) -> None:

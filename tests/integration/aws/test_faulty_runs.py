@@ -14,8 +14,6 @@ from tests.integration.aws.home import RUN, AwsHome, at_home, left
 from tests.support.aws import Bridge
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
@@ -51,7 +49,7 @@ class Story:
 
     def ends_right(self, bridge: Bridge, *, machines: int = 0) -> RunState:
         """Expect one machine per attempt that was not refused, or the given number."""
-        output, _ = self.runner.communicate(timeout=200)
+        output, _ = self.runner.communicate(timeout=600)
         assert self.runner.returncode == 0, output
         assert f"count {self.count}" in output
         bridge.rules()

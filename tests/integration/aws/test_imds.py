@@ -37,7 +37,7 @@ def test_an_instance_reads_its_tags_and_notices_with_a_token(cloud: AwsCloud, br
         assert f'"instanceId": "{id}"' in output
         assert "kind test 200" in output
         eventually("it asked for its end", lambda: "action  404" in cloud.serial(name))
-        bridge.tell("rebalance", {"instance": id})
+        bridge.send("rebalance", {"instance": id})
         fleet.wait_serial(name, "warned early")
         cloud.preempt(name)
         fleet.wait_serial(name, "noticed")

@@ -12,6 +12,6 @@ def test_spot_is_from_the_price_history_and_on_demand_reports_its_source(cloud: 
     assert not answer.problem
     assert {offer.spot for offer in answer.offers} == {True, False}
     for offer in answer.offers:
-        source = answer.sources[f"{offer.type} {offer.spot}"]
-        assert ("price history" in source) is offer.spot
-        assert offer.spot or "built-in table of" in source or "Pricing API" in source
+        assert ("price history" in offer.price_source) is offer.spot
+        assert offer.spot or "built-in prices of" in offer.price_source or "Pricing API" in offer.price_source
+        assert offer.price_at > 0

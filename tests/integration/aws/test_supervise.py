@@ -15,8 +15,6 @@ from tests.support.aws import Bridge
 from tests.support.home import UNHURRIED, kill_9, processes_mentioning
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
@@ -51,7 +49,7 @@ def test_a_supervisor_machine_is_restarted_and_deleted_after_the_last_run(
     # Killed: the boot script starts the next.
     (process,) = processes_mentioning(f"aws/{name}")
     kill_9(process)
-    eventually(lambda: "another one starts" in cloud.serial(name), within_s=60, what="the boot script noticing")
+    eventually(lambda: "restarting it" in cloud.serial(name), within_s=60, what="the boot script noticing")
     eventually(lambda: holder(home).startswith(name), within_s=90, what="the next supervisor")
     argv = ["submit", "--cloud", "aws", "--type", "c6i.large", "--name", "count", "--checkpoint", "ckpt"]
     home.write("count.py", UNHURRIED)

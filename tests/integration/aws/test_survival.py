@@ -35,7 +35,6 @@ def everywhere(home: AwsHome) -> bytes:
     return b"\n".join(bucket.get(entry.key) for entry in bucket.list("") if not entry.key.startswith("wheels/"))
 
 
-@pytest.mark.timeout(240)
 def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
@@ -47,12 +46,12 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     doc = cloud.instances.find(machine.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
     assert SECRET not in json.dumps([doc, dict(cloud.metadata(machine.name))], default=str)
-    bridge.tell("rebalance", {"instance": doc["InstanceId"]})
+    bridge.send("rebalance", {"instance": doc["InstanceId"]})
     story = home.workspace.story("count-1")
     eventually(lambda: story.refresh().attempts[0].warned_at > 0, within_s=30, what="the early warning")
     assert story.state.attempts[0].phase == "started"
     assert home.outlast("preempt", "count-1").returncode == 0
-    output, _ = runner.communicate(timeout=150)
+    output, _ = runner.communicate(timeout=600)
     assert runner.returncode == 0, output
     state = story.refresh()
     first, second = state.attempts
@@ -69,5 +68,5 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     assert SECRET.encode() not in everywhere(home)
     assert cloud.machines() == []
     assert left(cloud.client) == {}
-    calls = bridge.tell("calls", {})
+    calls = bridge.send("calls", {})
     assert "CreateFleet" in calls

@@ -6,8 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from outlast.clouds.local.cloud import LocalCloud
 
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
@@ -49,3 +54,14 @@ class Console:
 
     def json(self, *argv: str, **variables: str) -> Any:
         return json.loads(self.run(*argv, "--json", **variables).stdout)
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    """A console whose machines are deleted at the end of the test."""
+    console = Console(tmp_path)
+    yield console
+    if console.cloud.exists():
+        cloud = LocalCloud(str(console.cloud))
+        for machine in cloud.machines():
+            cloud.delete(machine.name)

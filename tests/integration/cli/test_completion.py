@@ -22,11 +22,6 @@ from tests.conventions.test_documented import ALL_COMMANDS
 from tests.integration.cli.console import OUTLAST, Console
 
 
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
-
-
 def complete(console: Console, line: str) -> list[str]:
     """Return the completions for the end of the line."""
     variables = {"_OUTLAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}

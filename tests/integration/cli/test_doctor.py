@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,10 @@ import pytest
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.runs.group import Groups
 from outlast.store.lease import Lease
 from outlast.workspace import open_workspace
 from tests.integration.cli.console import Console
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
-    console = Console(tmp_path)
-    yield console
-    cloud = LocalCloud(str(console.cloud))
-    for machine in cloud.machines():
-        cloud.delete(machine.name)
 
 
 def rows(console: Console, *argv: str, **variables: str) -> dict[str, dict[str, Any]]:
@@ -93,7 +84,7 @@ def test_a_read_only_local_cloud_is_a_row(console: Console) -> None:
 
 
 def test_names_the_supervisor(console: Console) -> None:
-    lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="laptop:7", ttl_s=60.0)
+    lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="laptop:7", ttl_s=3600.0)
     assert lease.hold()
     assert "laptop:7" in rows(console)["supervisor"]["says"]
 
@@ -103,6 +94,14 @@ def test_an_unsupervised_run_is_a_warning(console: Console) -> None:
     row = rows(console)["supervisor"]
     assert row["state"] == "warning"
     assert "outlast supervise" in row["fix"]
+
+
+def test_a_group_is_not_a_damaged_run(console: Console) -> None:
+    workspace = open_workspace(str(console.workspace))
+    group = Groups(workspace).reserve("evolve", who="ann", tasks=("main",))
+    assert group in workspace.runs()
+    row = rows(console)["stories"]
+    assert (row["state"], row["says"]) == ("ok", "runs: 0; every story can be read")
 
 
 def test_counts_machines_that_no_run_owns(console: Console) -> None:

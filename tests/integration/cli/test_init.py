@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from outlast.spec.parse import parse
 from tests.integration.cli.console import Console
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
 
 
 def written(console: Console) -> dict[str, Any]:
@@ -37,7 +29,7 @@ def test_every_example_in_the_file_is_valid_once_it_is_uncommented(console: Cons
     table = tomllib.loads(re.sub(r"^#(?! )", "", text, flags=re.MULTILINE))
     spec = parse(table)
     assert spec.limits.crashes == 3
-    sections = {"params", "machine", "code", "data", "env", "secrets", "checkpoint", "outputs", "limits"}
+    sections = {"params", "machine", "environment", "code", "data", "env", "secrets", "checkpoint", "outputs", "limits"}
     assert sections | {"name", "command", "setup", "workspace"} == set(table)
 
 

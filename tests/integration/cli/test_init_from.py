@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,6 @@ from outlast.spec.spec import Spec
 from outlast.spec.tasks import parse_tasks
 from outlast.spec.toml import written
 from tests.integration.cli.console import Console
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
 
 
 def ask(console: Console, text: str, *more: str) -> subprocess.CompletedProcess[str]:

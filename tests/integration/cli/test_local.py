@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,6 @@ from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from tests.integration.cli.console import Console
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
-    console = Console(tmp_path)
-    yield console
-    cloud = LocalCloud(str(console.cloud))
-    for machine in cloud.machines():
-        cloud.delete(machine.name)
 
 
 @pytest.fixture

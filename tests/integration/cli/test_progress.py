@@ -18,9 +18,9 @@ from tests.support.waiting import eventually
 
 # Commands without a progress text, by reason.
 FOLLOW = ["demo", "logs", "drill", "sweep start", "sweep resume", "machine keep", "cluster logs", "sync", "supervise"]
-FOLLOW += ["run", "submit", "burst", "ui", "tunnel", "cluster dashboard", "local serve"]
+FOLLOW += ["run", "submit", "burst", "verify", "wait", "ui", "tunnel", "cluster dashboard", "local serve"]
 HANDED_OVER = ["machine ssh", "db shell", "cluster attach", "cluster exec", "attach"]
-SHORT = ["init", "ps", "show", "limits", "sweep list", "machine serial", "machine ssh-config", "completion"]
+SHORT = ["init", "ps", "config", "show", "limits", "sweep list", "machine serial", "machine ssh-config", "completion"]
 SHORT += ["local env", "local machines", "local serial", "local set", "local zones"]
 
 
@@ -66,7 +66,7 @@ def test_a_waiting_command_reports_on_stderr_only(tmp_path: Path) -> None:
     first = process.stderr.readline()
     with open(pipe, "w", encoding="utf-8") as file:
         file.write("{")
-    printed, _ = process.communicate(timeout=30)
+    printed, _ = process.communicate(timeout=600)
     assert first.startswith("simulating … ")
     assert printed == ""
     assert process.returncode == 2

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,11 +43,6 @@ def submit(console: Console, word: str, *, run: str = "evil-1", number: str = "1
         text = json.dumps({**event, "at": "NUMBER"}).replace('"NUMBER"', number).replace('"WHOLE"', whole)
         write(console, f"runs/{run}/story/{at:08d}.json", text.encode())
     write(console, f"heartbeats/{run}", {"attempt": 1, "phase": "fetching", "note": word})
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
 
 
 def on_a_terminal(console: Console, *argv: str) -> bytes:

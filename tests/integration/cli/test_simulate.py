@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.console import Console
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
-
 
 JOB = ("--work", "6h", "--deadline", "9h", "--start", "3m", "--runs", "40")
 

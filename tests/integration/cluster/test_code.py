@@ -13,7 +13,6 @@ SET_UP = FILE.replace("[cluster]\n", '[cluster]\nsetup = ["cat greeting > ~/seen
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["bundle", "git"])
 def test_the_set_up_runs_in_the_code_folder_which_stays(bench: Bench, way: str) -> None:
     if shutil.which("git") is None:
@@ -36,5 +35,5 @@ def test_the_set_up_runs_in_the_code_folder_which_stays(bench: Bench, way: str) 
     assert bench.good("cluster", "up") == "small\n"
     seen = bench.good("cluster", "exec", "small", "--", "cat ~/seen-by-the-set-up ~/code/greeting")
     assert seen.split() == ["hello", "hello"]
-    bench.good("cluster", "down")
+    bench.good("cluster", "down", "--yes")
     assert bench.cloud.machines() == []

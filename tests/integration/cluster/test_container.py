@@ -78,7 +78,6 @@ def cluster_file(root: Path, **docker: object) -> str:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(RUNC is None, reason="needs the Debian package runc")
 def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench: Bench) -> None:
     if bench.cloud.mode != "root":
@@ -102,7 +101,7 @@ def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench
         "passwd",
         "resolv.conf",
     ]
-    bench.good("cluster", "down", "cluster.yaml")
+    bench.good("cluster", "down", "cluster.yaml", "--yes")
     eventually(lambda: bench.left() == [], within_s=30, what="nothing being left")
 
 

@@ -115,6 +115,15 @@ def problems(text: str) -> list[str]:
     return raised.value.problems
 
 
+def test_exports_that_steer_rays_launcher_become_notes_and_others_stay_errors() -> None:
+    usual = "ulimit -n 65536; ray start --head"
+    spec, notes = read(FILLED.replace(usual, f"export AUTOSCALER_MAX_NUM_FAILURES=inf; {usual}"))
+    assert spec.head.options["object-manager-port"] == "8076"
+    assert any("`export AUTOSCALER_MAX_NUM_FAILURES=inf` is left out" in note for note in notes)
+    (problem,) = problems(FILLED.replace(usual, f"export MODEL=large; {usual}"))
+    assert "`export MODEL=large` is not supported" in problem
+
+
 def test_the_filled_in_template_of_the_guide_is_accepted() -> None:
     spec, notes = read(FILLED)
     assert (spec.name, spec.cloud, spec.max_workers, spec.idle_s) == ("il-rep-ada", "gcp", 5, 300.0)

@@ -56,7 +56,6 @@ def google(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpCloud]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
 def test_a_ray_cluster_file_comes_up_and_down_deletes_stopped_workers(bench: Bench, google: GcpCloud) -> None:
     (bench.project / "cluster.yaml").write_text(FILE)
     (bench.project / "notes").write_text("remembered")
@@ -81,7 +80,7 @@ def test_a_ray_cluster_file_comes_up_and_down_deletes_stopped_workers(bench: Ben
     eventually(lambda: google.machine(head).status == "stopped", within_s=30, what="the end of the head")
     there = [machine.status for machine in google.machines()]
     assert "stopped" in there
-    bench.good("cluster", "down", "cluster.yaml")
+    bench.good("cluster", "down", "cluster.yaml", "--yes")
     assert list(google.machines()) == []
     disks = google.client.compute("GET", "aggregated/disks").doc.get("items", {})
     assert [disk["name"] for zone in disks.values() for disk in zone.get("disks", [])] == []

@@ -11,7 +11,7 @@ from tests.integration.sync.keyboard import Keyboard
 from tests.support.cluster import FILE, TICKS, Bench, free_port, read_until
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
 
 def ready(bench: Bench, name: str) -> bool:
@@ -41,7 +41,7 @@ def test_workers_join_the_next_head_and_delete_themselves_without_one(bench: Ben
     assert [
         machine_record.name for machine_record in bench.clusters.machine_records.all() if "-w-" in machine_record.name
     ] == []
-    bench.good("cluster", "down")
+    bench.good("cluster", "down", "--yes")
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
 
 
@@ -69,7 +69,7 @@ def test_every_command_reports_a_killed_head(bench: Bench) -> None:
     head = bench.clusters.all()[0].head
     bench.cloud.stop(head)
 
-    assert "the head of `small` is stopped" in follower.communicate(timeout=60)[0]
+    assert "the head of `small` is stopped" in follower.communicate(timeout=600)[0]
     assert follower.returncode == 5
     assert entered.wait(within_s=60) == 5
     read_until(watcher, "Ray cannot be reached: the head of `small` is stopped")
@@ -84,8 +84,8 @@ def test_every_command_reports_a_killed_head(bench: Bench) -> None:
     statuses = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
     assert statuses == {over: "SUCCEEDED", running: "LOST"}
 
-    bench.good("cluster", "down")
-    assert "`small` is down" in watcher.communicate(timeout=60)[0]
+    bench.good("cluster", "down", "--yes")
+    assert "`small` is down" in watcher.communicate(timeout=600)[0]
     assert watcher.returncode == 0
-    assert "`small` is down" in tunnel.communicate(timeout=60)[0]
+    assert "`small` is down" in tunnel.communicate(timeout=600)[0]
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")

@@ -58,7 +58,7 @@ def test_a_token_without_a_machine_is_found_by_the_reaper(bench: Bench) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_down_deletes_the_leftovers_of_a_killed_up(bench: Bench, moment: str) -> None:
     kill_up(bench, moment)
-    bench.good("cluster", "down")
+    bench.good("cluster", "down", "--yes")
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
 
 
@@ -70,7 +70,6 @@ def test_reap_finds_the_leftovers_of_a_killed_up(bench: Bench, moment: str) -> N
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(240)
 def test_a_killed_up_and_a_killed_down_can_be_repeated(bench: Bench) -> None:
     kill_up(bench, "the head has reported its state")
     machines = [machine.name for machine in bench.cloud.machines()]
@@ -79,7 +78,7 @@ def test_a_killed_up_and_a_killed_down_can_be_repeated(bench: Bench) -> None:
     # The name in the file is another one since; the file is the same.
     path = bench.project / "outlast.toml"
     path.write_text(path.read_text().replace('name = "small"', 'name = "other"'))
-    process = bench.start("cluster", "down", "outlast.toml")
+    process = bench.start("cluster", "down", "outlast.toml", "--yes")
     eventually(lambda: bench.clusters.all()[0].phase == "deleting", within_s=30, what="the start of the deletion")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -44,7 +44,6 @@ print("SQUARES", ray.get(found), flush=True)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(420)
 def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench: Bench) -> None:
     (bench.project / "job.py").write_text(JOB)
     blows = bench.root / "workspace" / "blows"
@@ -74,7 +73,7 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
     # The noticed one is drained, so its successor comes while it still has its half minute.
     eventually(lambda: len(set(bench.workers()) - set(first)) >= 2, within_s=60, what="two replacements")
     blows.write_text("now")
-    output += waiting.communicate(timeout=180)[0]
+    output += waiting.communicate(timeout=600)[0]
     assert waiting.returncode == 0, output
     assert "HOSTS 3" in output
     assert "SQUARES [0, 1, 4, 9, 16, 25]" in output
@@ -82,7 +81,8 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
     assert [(job["id"].partition("-")[0], job["status"]) for job in found] == [("squares", "SUCCEEDED")]
     eventually(lambda: bench.workers() == [], within_s=90, what="no worker without work")
 
-    output = bench.good("cluster", "down")
+    assert bench.outlast("cluster", "down").returncode == 2  # it asks, and gets no answer
+    output = bench.good("cluster", "down", "--yes")
     assert "small is down; total cost $" in output
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
     eventually(lambda: not traces.left(), within_s=20, what="no process, namespace, port, cgroup or rule left")

@@ -11,7 +11,7 @@ from tests.conventions.sources import ROOT
 from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 MISSING = [name for name in ("pandas", "pyarrow", "sklearn") if importlib.util.find_spec(name) is None]
 JOBLIB = """
 from joblib import Parallel, delayed, parallel_config
@@ -37,7 +37,7 @@ def test_the_examples_of_ray_run_and_a_lost_worker_costs_an_epoch(bench: Bench) 
     training = bench.start("cluster", "submit", "--dir", "ray-train", "--wait", "small", "--", *argv)
     eventually(lambda: list(storage.glob("train/shared/3-*.npy")), within_s=180, what="three epochs")
     bench.cloud.preempt(bench.workers()[0], notice=False)
-    output = training.communicate(timeout=240)[0]
+    output = training.communicate(timeout=600)[0]
     assert training.returncode == 0, output
     assert "done: epoch 12, accuracy 0.9" in output
     assert "resumes after epoch" in output
@@ -49,5 +49,5 @@ def test_the_examples_of_ray_run_and_a_lost_worker_costs_an_epoch(bench: Bench) 
     assert "resuming the search" in output
     output = bench.good("cluster", "submit", "--wait", "small", "--", "python", "parallel.py")
     assert "JOBLIB 285" in output
-    bench.good("cluster", "down")
+    bench.good("cluster", "down", "--yes")
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")

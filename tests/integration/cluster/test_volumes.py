@@ -29,7 +29,6 @@ VOLUMES = '[volumes]\n"/data" = "demos"\n"/results" = "demos/runs/{run}"\n'
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(420)
 def test_head_and_workers_mount_a_volume_that_cannot_be_deleted_meanwhile(bench: Bench) -> None:
     (bench.project / "outlast.toml").write_text(FILE + VOLUMES)
     refused = bench.outlast("cluster", "up")
@@ -49,5 +48,5 @@ def test_head_and_workers_mount_a_volume_that_cannot_be_deleted_meanwhile(bench:
     kept = bench.outlast("volume", "delete", "demos", "--yes")
     assert kept.returncode == 21
     assert "is mounted by the cluster small" in kept.stderr
-    bench.good("cluster", "down")
+    bench.good("cluster", "down", "--yes")
     bench.good("volume", "delete", "demos", "--yes")

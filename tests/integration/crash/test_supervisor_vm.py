@@ -65,8 +65,8 @@ def test_a_restarted_supervisor_machine_does_not_wait_for_a_first_run_again(tmp_
     workspace.bucket.put(f"machines/{name}.json", msgspec.json.encode(machine_record))
     clouds = {"local": LocalCloud(str(tmp_path / "cloud"))}
     given_up = threading.Event()
-    patience = threading.Timer(30.0, given_up.set)
-    patience.start()
+    deadline = threading.Timer(30.0, given_up.set)
+    deadline.start()
     stays = SupervisorVm(workspace, clouds, supervisor_machine(name), report=lambda _: None).serve(given_up)
-    patience.cancel()
+    deadline.cancel()
     assert not stays, "it is done at once"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from outlast.app import user_config
 from outlast.cli.app import app
 from outlast.spec.cluster import parse_cluster
 from outlast.spec.parse import parse
@@ -88,7 +89,9 @@ def test_every_block_declares_its_use(page: Path) -> None:
 @pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.where)
 def test_every_file_of_ours_is_valid(block: Block) -> None:
     table: dict[str, Any] = {"name": "census", **tomllib.loads(block.text)}
-    if "tasks" in table:
+    if block.page.name == "configuration.md":
+        assert not user_config.check(tomllib.loads(block.text)), block.where
+    elif "tasks" in table:
         parse_tasks(table)
     elif "cluster" in table:
         parse_cluster(table, name="census", source=block.where)

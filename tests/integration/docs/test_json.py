@@ -68,7 +68,6 @@ def check(home: Home, line: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 def test_commands_print_their_declared_fields(home: Home) -> None:
     home.write("count.py", COUNTER)
     assert home.outlast("run", "--name", "run", "--", "python3", "count.py", "3", "0.01").returncode == 0
@@ -81,7 +80,6 @@ def test_commands_print_their_declared_fields(home: Home) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 def test_machine_and_image_commands_print_their_declared_fields(home: Home) -> None:
     assert home.outlast("machine", "create", "box").returncode == 0

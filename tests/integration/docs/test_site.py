@@ -12,7 +12,6 @@ import pytest
 
 from tests.conventions.sources import ROOT
 
-pytestmark = pytest.mark.timeout(300)
 pytest.importorskip("furo", reason="the site is built with the extra `docs`")
 
 # Resources that a page loads by itself; links are excluded.

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from outlast.clouds.local.engines import SERVERS
+from outlast.clouds.local.ssh import find_sshd
 from tests.conventions.sources import ROOT, shown
 from tests.integration.docs.blocks import PAGES, Block, blocks
-from tests.support.home import Home
+from tests.support.core_only import core_only
+from tests.support.stranger import UID
+from tests.support.team import Team
 
 TYPED = [page for page in PAGES if any(block.is_run for block in blocks(page))]
 
@@ -33,10 +40,13 @@ while step < 60:
 pathlib.Path("outputs").mkdir(exist_ok=True)
 pathlib.Path("outputs/model").write_text("trained")
 """
-GIVEN = {"train.py": TRAIN, "demonstrations/one.txt": "1\n"}
+GIVEN = {"train.py": TRAIN, "demonstrations/one.txt": "1\n", "data/a.csv": "1,2\n"}
+# Pages of which every block is typed, also those that need more than the core, where this computer has it.
+WHOLE = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*-*.md"))]
+WHOLE += [ROOT / "docs" / "guides" / "burst.md", ROOT / "docs" / "guides" / "survival.md"]
 
 # Lines that run until they are interrupted.
-ENDLESS = ("outlast ps --watch",)
+ENDLESS = ("outlast ps --watch", "outlast ui")
 # Line → its form in the test.
 INSTEAD = {
     # The documented port may be in use here.
@@ -56,13 +66,16 @@ endless() { timeout --signal INT 2 "$@" || [ $? = 124 ] || [ $? = 130 ]; }
 """
 
 
-def script(page: Path) -> str:
-    """Return the page as a bash program: files are written in place, blocks run in order."""
+def script(page: Path, present: Collection[str] = ()) -> str:
+    """Return the page as a bash program: files are written in place, blocks run in order.
+
+    `present` are the requirements of blocks that this computer meets.
+    """
     lines = [PROLOGUE]
     for block in blocks(page):
         if "file" in block.argv:
             lines.append(f"cat > {shlex.quote(block.argv['file'])} <<'END OF FILE'\n{block.text}\nEND OF FILE")
-        elif block.is_run:
+        elif block.is_run or (block.language == "sh" and block.argv.get("needs") in present):
             lines.append(f"echo '--- {block.where}' >&2")
             lines.append(_typed(block))
     return "\n".join(lines)
@@ -81,18 +94,19 @@ def _typed(block: Block) -> str:
     return f"({text}\n) >background.log 2>&1 </dev/null &\n{waiting}"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.full, id=shown(page)) for page in TYPED],
 )
-def test_every_line_works_literally(page: Path, home: Home) -> None:
+def test_every_line_works_literally(page: Path, team: Team) -> None:
+    home = team
     for name, text in GIVEN.items():
         home.write(name, text)
     (home.root / "home").mkdir(exist_ok=True)
+    present = _present() if page in WHOLE else set()
     environment = {**home.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     answer = subprocess.run(
-        ["bash", "-c", script(page)],
+        ["bash", "-c", script(page, present)],
         cwd=home.project,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -103,6 +117,53 @@ def test_every_line_works_literally(page: Path, home: Home) -> None:
     )
     assert answer.returncode == 0, f"{answer.stdout[-2000:]}\n{answer.stderr[-3000:]}"
     assert "Traceback" not in answer.stderr, answer.stderr
+
+
+def _present() -> set[str]:
+    found = {"time", "half-a-minute", "index"}
+    if find_sshd() and shutil.which("rsync"):
+        found.add("sshd")
+    if not SERVERS["mysql"].missing() and shutil.which("openssl"):
+        found.add("mariadb")
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
+@pytest.mark.parametrize("page", WHOLE, ids=shown)
+def test_every_line_works_for_an_ordinary_user_with_the_core_only(page: Path) -> None:
+    """In an empty home, without root and without any extra; blocks that say so need more."""
+    python = f"/usr/bin/python3.{sys.version_info.minor}"
+    if not os.access(python, os.X_OK) or not shutil.which("setpriv"):
+        pytest.skip(f"`{python}` and `setpriv` are needed to run outlast as another user")
+    root = Path(tempfile.mkdtemp(prefix="outlast-ordinary-"))
+    try:
+        command = core_only(root / "core", python=python)
+        for name, text in GIVEN.items():
+            (root / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / "project" / name).write_text(text)
+        (root / "home").mkdir()
+        subprocess.run(["chown", "-R", f"{UID}:{UID}", str(root)], check=True)
+        environment = {"PATH": f"{command.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin", "HOME": str(root / "home")}
+        as_user = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups", "bash", "-c"]
+        ready = subprocess.run([*as_user, "outlast --version"], env=environment, capture_output=True, check=False)
+        if ready.returncode:
+            pytest.skip("another user cannot read this clone")
+        text = script(page, {"time", "half-a-minute"}).partition("pip install ")[0]
+        answer = subprocess.run(
+            [*as_user, text.replace(shlex.quote(sys.executable), "python3")],
+            cwd=root / "project",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert answer.returncode == 0, f"{answer.stdout[-2000:]}\n{answer.stderr[-3000:]}"
+        assert "Traceback" not in answer.stderr, answer.stderr
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def test_the_first_pages_are_typed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.drill.compare import compared
@@ -13,14 +14,16 @@ from outlast.drill.findings import Handover, prices
 from outlast.drill.handovers import handovers
 from outlast.drill.injections import AttemptView, Injection, choose, due, moment_timeout_s
 from outlast.drill.judge import last_save, on_sigterm, saved_after_notice
+from outlast.drill.lines import lines_of
+from outlast.drill.numbers import curve_in, last_numbers, numbers_in
 from outlast.drill.resume_check import Case, resumes, right_step
-from outlast.drill.steps import StepMark, curve_in, last_numbers, marks, numbers_in, progress_of, steps_of
+from outlast.drill.steps import StepMark, marks, progress_of, steps_of
 from outlast.runs import events as ev
 from outlast.runs.state import RunState, fold
 
 
 def parsed_steps(text: str) -> list[int]:
-    return [mark.step for mark in steps_of([marks(text, at=0.0)])[0]]
+    return [mark.step for mark in steps_of([marks(lines_of(text), at=0.0)])[0]]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +50,11 @@ def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
 
 
 def test_progress_comes_from_the_program_or_from_an_undisturbed_run() -> None:
-    assert progress_of(marks("step 45/60\n", at=0.0)) == 0.75
-    assert progress_of(marks("step 45\n", at=0.0)) is None
-    last = marks("step 90\n", at=0.0)[0]
-    assert progress_of(marks("step 45\n", at=0.0), last=last) == 0.5
-    assert progress_of(marks("epoch 3\n", at=0.0), last=last) is None, "it counts something else"
+    assert progress_of(marks(lines_of("step 45/60\n"), at=0.0)) == 0.75
+    assert progress_of(marks(lines_of("step 45\n"), at=0.0)) is None
+    last = marks(lines_of("step 90\n"), at=0.0)[0]
+    assert progress_of(marks(lines_of("step 45\n"), at=0.0), last=last) == 0.5
+    assert progress_of(marks(lines_of("epoch 3\n"), at=0.0), last=last) is None, "it counts something else"
 
 
 def test_the_wait_is_short_for_a_program_that_never_saved() -> None:
@@ -64,17 +67,17 @@ def test_numbers_are_found_in_every_usual_shape() -> None:
     assert numbers_in("loss 0.123, acc=0.9, lr: 1e-3") == {"loss": 0.123, "acc": 0.9, "lr": 0.001}
     assert numbers_in('{"eval": {"loss": 2, "time": 7}, "ok": true}') == {"eval.loss": 2.0}
     assert numbers_in("took 3.2 s, elapsed=9") == {}
-    assert last_numbers('step 1 loss 3\n{"loss": 1.5}\nbye\n') == {"loss": 1.5}
-    assert last_numbers("step 1 loss 3\nstep 2 loss 2\nbye\n") == {"step": 2.0, "loss": 2.0}
-    assert curve_in("[4] loss: 0.25\n", "[") == {"loss": {4: 0.25}}
-    assert curve_in("step 1 loss 3.0\nstep 2 loss 2.0\nloss 9\n", "step") == {"loss": {1: 3.0, 2: 2.0}}
+    assert last_numbers(lines_of('step 1 loss 3\n{"loss": 1.5}\nbye\n')) == {"loss": 1.5}
+    assert last_numbers(lines_of("step 1 loss 3\nstep 2 loss 2\nbye\n")) == {"step": 2.0, "loss": 2.0}
+    assert curve_in(lines_of("[4] loss: 0.25\n"), "[") == {"loss": {4: 0.25}}
+    assert curve_in(lines_of("step 1 loss 3.0\nstep 2 loss 2.0\nloss 9\n"), "step") == {"loss": {1: 3.0, 2: 2.0}}
 
 
 # Injections
 
 
 def view(**changes: Any) -> AttemptView:
-    usual: dict[str, Any] = {"running_s": 1.0, "active": True, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
+    usual: dict[str, Any] = {"working_s": 1.0, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
     return AttemptView(**{**usual, "steps_saved": None, "writing": False, **changes})
 
 
@@ -93,12 +96,17 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
 @pytest.mark.parametrize(
     ("moment", "seen", "expected"),
     [
-        ("before the first checkpoint", view(active=False), "wait"),
+        ("before the first checkpoint", view(working_s=None), "wait"),
         ("before the first checkpoint", view(), "inject"),
         ("before the first checkpoint", view(saves=1), "late"),
+        # It may start for minutes, however much an undisturbed run took.
+        ("in the middle", view(working_s=None, saves=3, progress=0.9), "wait"),
+        ("right before the end", view(working_s=None, saves=3, progress=0.9), "wait"),
         ("in the middle", view(), "wait"),
         ("in the middle", view(saves=3), "wait"),
-        ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5), "inject"),
+        # Without steps, only the amount of work shows a resume.
+        ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5), "wait"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5), "inject"),
         ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5, steps_saved=2), "wait"),
         ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5, steps_saved=3), "inject"),
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "inject"),
@@ -107,17 +115,24 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
         ("in the middle", view(progress=0.55), "wait"),
         ("in the middle", view(progress=0.6), "inject"),
         ("in the middle", view(saves=4, own_saves=4, since_save_s=0.1), "inject"),
-        ("in the middle", view(running_s=61.0), "inject"),
+        ("in the middle", view(working_s=61.0), "inject"),
         ("while saving", view(writing=True), "wait"),
         ("while saving", view(saves=1, writing=True), "inject"),
         ("while saving", view(saves=1), "wait"),
         ("right before the end", view(progress=0.5), "wait"),
         ("right before the end", view(progress=0.9), "inject"),
-        ("right before the end", view(running_s=61.0), "late"),
+        ("right before the end", view(working_s=61.0), "late"),
     ],
 )
 def test_a_preemption_is_due_when_its_moment_comes(moment: Any, seen: AttemptView, expected: str) -> None:
     assert due(Injection(moment=moment, notice=True), seen, wait_s=60.0) == expected
+
+
+def test_the_middle_can_begin_later() -> None:
+    middle, seen = Injection(moment="in the middle", notice=True), view(saves=3, own_saves=3, since_save_s=0.5)
+    for progress, expected in ((0.4, "wait"), (0.6, "inject"), (None, "wait")):
+        seen = msgspec.structs.replace(seen, progress=progress)
+        assert due(middle, seen, wait_s=60.0, from_share=0.5) == expected
 
 
 # Resuming
@@ -135,12 +150,22 @@ def handover(**changes: Any) -> Handover:
         "began_step": 1,
         "last_step": 45,
         "first_step": 41,
+        "steps_after": 20,
     }
     return Handover(**{**usual, **changes})
 
 
 def case(*passed: Handover, **changes: Any) -> Case:
     return Case(**{"path": "", "written": True, "commits": 2, "handovers": passed, **changes})
+
+
+# First and last value before the preemption, and the next one.
+LOSS = {"loss": (9.0, 1.0, 0.9)}
+
+
+def named(**changes: Any) -> Case:
+    steps = {"named_step": 40, "began_named_step": 10, "first_step": None, "read": "m.pt"}
+    return case(handover(**{**steps, **changes}))
 
 
 @pytest.mark.parametrize(
@@ -153,20 +178,40 @@ def case(*passed: Handover, **changes: Any) -> Case:
         (case(handover(committed="", restored=""), commits=0, written=False), "fail", "no `[checkpoint] path` is set"),
         (case(handover(), commits=0, written=False, path="ckpt"), "fail", "nothing was ever written to `ckpt`"),
         (case(handover(), commits=0, path="ckpt"), "fail", "were never unchanged"),
+        (case(handover(), commits=0, only_logs=True, path="ckpt"), "fail", "only logs and settings were written"),
         (case(handover(committed="", restored="")), "fail", "resuming was not tested"),
         (case(handover(restored="")), "fail", "could not be restored"),
         (case(), "fail", "never preempted"),
-        (case(handover(first_step=None)), "warn", "nothing shows whether"),
-        (case(handover(first_step=None), undisturbed_s=10.0, last_s=9.9, kept_s=5.0), "fail", "restored but ignored"),
-        (case(handover(first_step=None), undisturbed_s=10.0, last_s=4.0, kept_s=5.0), "pass", "40%"),
-        (case(handover(first_step=None), undisturbed_s=10.0, last_s=9.9, kept_s=1.0), "warn", "nothing shows whether"),
+        (case(handover(first_step=None)), "skip", "nothing shows whether"),
         (
-            case(handover(first_step=None), undisturbed_s=10.0, last_s=4.0, kept_s=5.0, failed=True),
+            case(handover(first_step=None, steps_after=0, unread="m.pt"), failed=True),
             "fail",
             "the program failed before",
         ),
+        # Files come first: a late step proves nothing if no checkpoint file was opened.
+        (case(handover(unread="model.pt")), "fail", "`model.pt` was not opened after the restore"),
+        (case(handover(unread="m.pt", trend={"loss": (9.0, 1.0, 1.1)})), "pass", "continued at step 41"),
+        (case(handover(read="m.pt", first_step=None)), "skip", "cannot tell: a checkpoint was restored, and it read"),
+        (case(handover(steps_after=1)), "skip", "nothing shows"),
+        # Names of the checkpoints.
+        (named(next_named_step=50), "pass", "its first new checkpoint is of step 50; it read `m.pt`"),
+        (named(next_named_step=10, read=""), "fail", "it wrote the checkpoint of step 10 again"),
+        # It started over, and skips the names that exist (Orbax).
+        (named(next_named_step=50, first_step=1, unread="m.pt", read=""), "fail", "`m.pt` was not opened"),
+        (named(next_named_step=50, first_step=1, read=""), "fail", "it began at step 1 again"),
+        # A booster counts from 0 again.
+        (case(handover(read="m.pt", first_step=1)), "skip", "it began at step 1 again"),
+        (case(handover(read="m.pt", first_step=1, trend=LOSS)), "pass", "`loss` continued at 0.9 after 1"),
+        (case(handover(read="m.pt", first_step=1, did_less="it did 60 of 100")), "pass", "it did 60 of 100; it read"),
+        (case(handover(read="m.pt", first_step=1, did_all="it did 100 of 100")), "fail", "it did 100 of 100; it began"),
+        (case(handover(read="m.pt", repeats_numbers="`loss` 9, 8")), "fail", "the same numbers again: `loss` 9, 8"),
+        (case(handover(first_step=None, trend={"loss": (9.0, 1.0, 8.9)})), "fail", "`loss` was 8.9 again"),
+        # It restores the step, and not the weights.
+        (case(handover(trend={"loss": (9.0, 1.0, 8.9)})), "fail", "continued at step 41 after 45; but `loss` was 8.9"),
+        (case(handover(trend={"loss": (9.0, 1.0, 8.9), "acc": (0.1, 0.9, 0.9)})), "pass", "continued at step 41"),
+        (case(handover(trend={"tokens": (9.0, 1.0, 8.9)})), "pass", "continued at step 41"),
         # A checkpoint of the first steps: a start near the beginning proves nothing.
-        (case(handover(committed_step=2, reached_step=2, first_step=1)), "warn", "too early"),
+        (case(handover(committed_step=2, reached_step=2, first_step=1)), "skip", "too early"),
         (case(handover(committed_step=2, reached_step=2, first_step=2)), "pass", "continued at step 2"),
     ],
 )
@@ -186,6 +231,16 @@ def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
         (case(handover(committed="0001-00002", outcome="fenced")), "pass", "no step"),
         (case(handover(committed_step=None, reached_step=40, first_step=20)), "skip", "unknown"),
         (case(handover(committed_step=None, reached_step=None, first_step=46)), "pass", "no step"),
+        # A save in the background holds an earlier step than the last one printed before its files were written.
+        (case(handover(first_step=36, steps_per_save=10)), "pass", "no step"),
+        (case(handover(first_step=31, steps_per_save=10)), "fail", "step at least 40 was committed"),
+        # A booster counts from 0 again; its checkpoints go on.
+        (
+            case(handover(read="m.pt", first_step=1, named_step=40, next_named_step=45, began_named_step=5)),
+            "pass",
+            "no",
+        ),
+        (case(handover(read="m.pt", first_step=1, did_less="it did 60 of 100")), "skip", "unknown"),
         # Preempted before it reported a step: undecided.
         (case(handover(first_step=None)), "skip", "unknown"),
         (case(handover(first_step=None), handover()), "pass", "1 of 2 preemptions"),
@@ -219,13 +274,30 @@ def test_an_exit_with_0_is_a_remark_and_not_a_failure() -> None:
     assert on_sigterm([handover(exit_code=None, notice=False)]).verdict == "skip"
 
 
-def test_a_checkpoint_that_was_written_after_the_notice_and_not_committed_fails_the_drill() -> None:
-    lost = handover(notice=True, exit_code=143, saved_after_notice=True, unsaved="it was writing")
-    assert saved_after_notice([lost]).verdict == "fail"
-    assert "it was writing" in saved_after_notice([lost]).answer
-    assert saved_after_notice([handover(notice=True, exit_code=143, unsaved="it was writing")]).verdict == "warn"
-    assert saved_after_notice([handover(notice=True, exit_code=143, saved_after_notice=True)]).verdict == "pass"
-    assert saved_after_notice([handover(notice=False)]).verdict == "skip"
+WRITING = "the command ended while it was writing"
+
+
+@pytest.mark.parametrize(
+    ("left", "verdict", "reason"),
+    [
+        # Its handler wrote a checkpoint that is incomplete.
+        ({"ending": "handled", "saved_after_notice": True, "unsaved": WRITING}, "fail", f"committed: {WRITING}"),
+        ({"ending": "cut", "exit_code": 137, "saved_after_notice": True, "unsaved": WRITING}, "fail", WRITING),
+        ({"ending": "handled", "unsaved": WRITING}, "warn", WRITING),
+        # Without a handler it died of SIGTERM, during one of its usual saves.
+        ({"ending": "cut", "saved_after_notice": True, "unsaved": WRITING, "lost_s": 0.1}, "warn", "SIGTERM killed it"),
+        ({"ending": "cut", "saved_after_notice": True, "unsaved": WRITING, "lost_s": 2.9}, "warn", "2.9 s of work"),
+        ({"ending": "cut", "saved_after_notice": True, "unsaved": WRITING, "lost_s": 9.0}, "warn", "9.0 s of work"),
+        ({"ending": "cut", "unsaved": WRITING, "lost_s": 0.1}, "warn", "SIGTERM killed it"),
+        ({"ending": "cut"}, "note", "it saves nothing on SIGTERM"),
+        ({"ending": "handled", "saved_after_notice": True}, "pass", "1 of 1 times"),
+        ({"notice": False}, "skip", "no preemption had a notice"),
+    ],
+)
+def test_whether_it_saved_after_the_notice(left: dict[str, Any], verdict: str, reason: str) -> None:
+    found = saved_after_notice([handover(**{"exit_code": 143, **left})])
+    assert (found.verdict, reason in found.answer) == (verdict, True), found
+    assert "SIGTERM" in found.hint or verdict not in ("warn", "fail")
 
 
 # From a story
@@ -265,7 +337,7 @@ def test_a_handover_is_read_from_the_story_the_steps_and_the_disk() -> None:
     second = [StepMark(word="step", step=n, at=9.0 + n) for n in range(5, 10)]
     observed = Observations(
         injected=(Injected(injection=Injection(moment="in the middle", notice=True), attempt=1, at=9.9),),
-        changes={1: [3.1, 7.5]},
+        writes={1: [(3.1, "state"), (7.5, "state")]},
     )
     (found,) = handovers(Evidence(run="r", state=story(), observed=observed, steps={1: first, 2: second}))
     assert (found.committed, found.restored, found.committed_step, found.step_is_exact) == ("c1", "c1", 5, False)

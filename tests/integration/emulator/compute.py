@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
 from outlast_gcp_emulator.endpoint import Endpoint
@@ -54,6 +56,12 @@ def compute_server(folder: Path, watching: Watching, *, mode: str = "") -> Itera
         yield opened
     finally:
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
+        yield opened
 
 
 class Client:

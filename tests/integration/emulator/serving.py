@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
@@ -41,7 +44,7 @@ class Serving:
         """Stop the process; return its exit code and stderr."""
         assert self.process is not None
         self.process.send_signal(number)
-        errors = self.process.communicate(timeout=20)[1]
+        errors = self.process.communicate(timeout=600)[1]
         process, self.process = self.process, None
         return process.returncode, errors
 
@@ -57,3 +60,12 @@ class Serving:
             content = response.read()
             assert isinstance(content, bytes)
             return content
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    served = Serving(tmp_path)
+    served.start()
+    yield served
+    if served.process is not None:
+        served.end(signal.SIGKILL)

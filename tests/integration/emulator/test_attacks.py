@@ -27,15 +27,6 @@ HOSTS = ["127.0.0.1", "localhost", "metadata.google.internal", "169.254.169.254"
 LIST = "/storage/v1/b?project=p"
 
 
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    served = Serving(tmp_path)
-    served.start()
-    yield served
-    if served.process is not None:
-        served.end(signal.SIGKILL)
-
-
 def host(serving: Serving) -> str:
     return serving.address.removeprefix("http://")
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,6 @@ from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
 from tests.integration.emulator.serving import OUTLAST, Serving
 from tests.support.emulator import stored_files
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    served = Serving(tmp_path)
-    served.start()
-    yield served
-    if served.process is not None:
-        served.end(signal.SIGKILL)
 
 
 def test_serve_prints_its_address_and_stops_cleanly(serving: Serving) -> None:

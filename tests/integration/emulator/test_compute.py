@@ -13,19 +13,12 @@ from typing import Any
 import pytest
 
 from outlast_gcp_emulator.faults import Fault
-from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, compute_server, machine
-from tests.integration.emulator.discovery import Watching
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, machine
 from tests.support.emulator import Caller
 from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
 CLOUD_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
-    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
-        yield opened
 
 
 @pytest.fixture

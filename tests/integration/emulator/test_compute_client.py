@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.integration.emulator.compute import ComputeServer, compute_server
-from tests.integration.emulator.discovery import Watching
+from tests.integration.emulator.compute import ComputeServer
 
 PROJECT, ZONE = "proj1", "us-central1-a"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
-    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
-        yield opened
 
 
 class Clients:

@@ -23,7 +23,6 @@ from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
-    pytest.mark.timeout(300),
 ]
 
 

@@ -8,18 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, Doc, compute_server, machine
-from tests.integration.emulator.discovery import Watching
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, Doc, machine
 from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
 R = "regions/us-central1"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
-    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.integration.emulator.compute import ComputeServer, compute_server
-from tests.integration.emulator.discovery import Watching
+from tests.integration.emulator.compute import ComputeServer
 from tests.support.emulator import content
 
 # A file of lines {"m": method, "p": path below compute/v1, "q": query, "b": body, "code": status}.
 RECORD = Path(__file__).parent / "data" / "gcloud-requests.jsonl"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
-    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
-        yield opened
 
 
 def _ready(server: ComputeServer, line: dict[str, Any]) -> tuple[str, Any]:

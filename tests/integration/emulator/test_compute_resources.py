@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, compute_server, machine
-from tests.integration.emulator.discovery import Watching
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, machine
 from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
-    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.environment import variables, write_files
 from tests.support.emulator import Caller
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:

@@ -15,7 +15,6 @@ from outlast_gcp_emulator.environment import variables
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
-    pytest.mark.timeout(300),
 ]
 
 

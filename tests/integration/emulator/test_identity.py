@@ -18,6 +18,8 @@ def states(call: Caller) -> dict[str, str]:
 
 def test_apis_are_enabled_and_disabled_one_by_one_and_together(call: Caller) -> None:
     services = "/serviceusage/v1/projects/proj/services"
+    for name in states(call):
+        call.json("POST", f"{services}/{name}:disable", {})
     assert call.json("POST", f"{services}/compute.googleapis.com:enable", {})["done"]
     call.json("POST", f"{services}:batchEnable", {"serviceIds": ["file.googleapis.com", "iam.googleapis.com"]})
     call.json("POST", f"{services}/iam.googleapis.com:disable", {})

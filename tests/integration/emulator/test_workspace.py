@@ -92,7 +92,7 @@ def test_a_run_survives_its_machine_with_its_state_in_the_bucket(
     try:
         eventually(lambda: "step 1" in console.run("logs", "last", **away).stdout, within_s=60, what="the first step")
         console.well("preempt", "last", **away)
-        assert running.wait(timeout=90) == 0
+        assert running.wait(timeout=600) == 0
     finally:
         running.kill()
         running.wait()

@@ -22,7 +22,6 @@ from tests.support.team import Team, needs_engine
 MISSING = [name for name in ("optuna", "pymysql", "matplotlib") if importlib.util.find_spec(name) is None]
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-    pytest.mark.timeout(900),
 ]
 
 
@@ -34,7 +33,7 @@ class Evolution(Team):
         shutil.copytree(ROOT / "examples" / "evolve", self.project, dirs_exist_ok=True)
         path = self.project / "outlast.toml"
         text = path.read_text().replace("RESULTS = 200", f"RESULTS = {results}\nTAKES_S = 0.3")
-        path.write_text(text.replace('"2..8"', f'"{workers}"'))
+        path.write_text('environment = "host"\n' + text.replace('"2..8"', f'"{workers}"'))
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{self.environment['PATH']}"
         self.environment["OUTLAST_LOCAL_MODE"] = "pidns"
         self.done("db", "create", "genomes", "--engine", "mysql")
@@ -48,10 +47,10 @@ class Evolution(Team):
         states = [self.state(run) for run in self.workspace.runs() if "-worker-" in run]
         return [s.current.machine for s in states if s.current is not None and s.current.phase == "started"]
 
-    def preempt_one(self, dice: random.Random) -> bool:
+    def preempt_one(self, rng: random.Random) -> bool:
         machines = self.workers()
         if machines:
-            self.cloud.preempt(dice.choice(machines), notice=dice.random() < 0.5, grace_s=2.0)
+            self.cloud.preempt(rng.choice(machines), notice=rng.random() < 0.5, grace_s=2.0)
         return bool(machines)
 
     def holders(self) -> list[str]:
@@ -76,7 +75,7 @@ def evolution(tmp_path: Path) -> Iterator[Evolution]:
 def evolve(evolution: Evolution, *, results: int, workers: str, preemptions: int) -> None:
     evolution.prepare(results=results, workers=workers)
     group = evolution.done("submit").strip()
-    master, dice = f"{group}-master", random.Random(1)
+    master, rng = f"{group}-master", random.Random(1)
     evolution.until(lambda: evolution.results(master) > 0, "the first result", within_s=120)
     others, killed, struck = [], False, 0
     begun = time.monotonic()
@@ -84,7 +83,7 @@ def evolve(evolution: Evolution, *, results: int, workers: str, preemptions: int
         assert time.monotonic() - begun < 600, evolution.log(master)[-500:]
         done = evolution.results(master)
         if struck < preemptions and done >= (struck + 1) * results * 0.7 / preemptions:
-            struck += evolution.preempt_one(dice)
+            struck += evolution.preempt_one(rng)
         if len(others) < 3 and done >= (len(others) + 1) * results // 8:
             others.append(evolution.done("submit").strip())
         if not killed and done >= results // 2:

@@ -33,6 +33,9 @@ class Example:
 
     def take(self, name: str) -> Path:
         shutil.copytree(ROOT / "examples" / name, self.home.project, dirs_exist_ok=True)
+        # The packages of this computer: frameworks are large, and tests of environments install smaller ones.
+        settings = self.home.project / "outlast.toml"
+        settings.write_text('environment = "host"\n' + settings.read_text())
         return self.home.project
 
     def preempted_at(self, sign: str, *argv: str) -> str:
@@ -41,7 +44,7 @@ class Example:
         self.home.until(lambda: self.home.workspace.runs() and sign in self.home.log(), f"`{sign}` in the output")
         # Call the cloud directly: starting a command could take longer than the rest of the run.
         self.home.cloud.preempt(self.home.machines()[0].name)
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=600)
         assert process.returncode == 0, output
         attempts = [attempt.outcome for attempt in self.home.state().attempts]
         assert attempts == ["preempted", "finished"], output

@@ -11,7 +11,7 @@ pytest.importorskip("lightning", reason="lightning is not installed: make framew
 SCRIPT = """
 import logging, warnings
 import lightning, torch
-from outlast.trainer.integrations.lightning import Loader, SaveAndLeave, ckpt_path
+from outlast.trainer.integrations.lightning import Loader, SaveAndStop, ckpt_path
 
 class Hold(lightning.Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
@@ -35,12 +35,12 @@ valid = torch.utils.data.DataLoader(data, batch_size=8)
 module = Module()
 trainer = lightning.Trainer(max_epochs=4, accelerator="cpu", devices=DEVICES, strategy="STRATEGY",
     logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, enable_model_summary=False, callbacks=[Hold(), SaveAndLeave(run)])
+    enable_progress_bar=False, enable_model_summary=False, callbacks=[Hold(), SaveAndStop(run)])
 path = ckpt_path(run)
-if run.around.rank == 0:
+if run.environment.rank == 0:
     began(torch.load(path, weights_only=False)["global_step"] if path else 0)
 trainer.fit(module, Loader(data, batch_size=8, num_workers=0), ckpt_path=path)
-if run.left or run.around.rank:
+if run.left or run.environment.rank:
     run.done()
     sys.exit()
 result(run, steps=trainer.global_step, weights=digest(*[p.detach().numpy() for p in module.parameters()]))

@@ -53,9 +53,9 @@ model = torch.nn.parallel.DistributedDataParallel(
     torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 loop = Loop(run, model=model, optimizer=optimizer)
-torch.manual_seed(3 + run.around.rank)
+torch.manual_seed(3 + run.environment.rank)
 start = loop.restore()
-if run.around.rank == 0:
+if run.environment.rank == 0:
     began(start)
 batches = loop.batches(data, batch_size=8, start=start)
 for step in run.steps(start, total=40):
@@ -68,11 +68,46 @@ for step in run.steps(start, total=40):
     hold(run, step)
 dist.barrier()
 dist.destroy_process_group()
-if run.left or run.around.rank:
+if run.left or run.environment.rank:
     run.done()
 else:
     result(run, weights=digest(*[p.detach().numpy() for p in model.parameters()]))
 """
+
+
+DRAWS = """
+import numpy, torch
+from outlast.trainer.integrations.torch import Loop
+
+class Augmented(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return torch.tensor([index, random.random(), float(torch.rand(())), numpy.random.rand()])
+
+run = outlast.training(every_steps=5)
+model = torch.nn.Linear(4, 1)
+torch.nn.init.zeros_(model.weight)
+loop = Loop(run, model=model)
+start = loop.restore()
+began(start)
+batches = loop.batches(Augmented(), batch_size=8, start=start, num_workers=WORKERS)
+for step in run.steps(start, total=40):
+    with torch.no_grad():
+        model.weight += next(batches).mean(0) * (step + 1)
+    loop.save_if_due(step)
+    hold(run, step)
+if run.left:
+    run.done()
+result(run, weights=digest(model.weight.detach().numpy()))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_dataset_that_draws_random_numbers(workers: int, undisturbed: Any, disturbed: Any) -> None:
+    expected = undisturbed(DRAWS.replace("WORKERS", "2"))
+    got, _ = disturbed(DRAWS.replace("WORKERS", str(workers)), notice=11, kill=28)
+    assert got == expected, "the numbers depend on seed, step and place, and not on workers or on where it resumed"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

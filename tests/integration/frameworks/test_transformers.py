@@ -12,7 +12,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed: make fram
 
 SCRIPT = """
 import torch, transformers
-from outlast.trainer.integrations.transformers import LeaveInTime, resume_path
+from outlast.trainer.integrations.transformers import StopOnNotice, resume_path
 
 class Hold(transformers.TrainerCallback):
     def on_step_begin(self, args, state, control, **rest):
@@ -26,9 +26,9 @@ model = transformers.BertForSequenceClassification(config)
 rng = torch.Generator().manual_seed(1)
 data = [{"input_ids": torch.randint(0, 50, (8,), generator=rng), "labels": i % 2} for i in range(48)]
 arguments = transformers.TrainingArguments(
-    output_dir=run.around.checkpoints, max_steps=30, per_device_train_batch_size=4, save_steps=5, logging_steps=5,
+    output_dir=run.environment.checkpoints, max_steps=30, per_device_train_batch_size=4, save_steps=5, logging_steps=5,
     report_to=[], use_cpu=True, disable_tqdm=True, save_total_limit=2, learning_rate=0.01, seed=3)
-trainer = transformers.Trainer(model, arguments, train_dataset=data, callbacks=[Hold(), LeaveInTime(run)])
+trainer = transformers.Trainer(model, arguments, train_dataset=data, callbacks=[Hold(), StopOnNotice(run)])
 path = resume_path(run)
 began(int(path.rpartition("-")[2]) if path else 0)
 trainer.train(resume_from_checkpoint=path)
@@ -51,7 +51,7 @@ def test_incomplete_checkpoints_are_skipped(tmp_path: Path) -> None:
     from outlast.trainer.integrations.transformers import resume_path
 
     run = outlast.training(folder=str(tmp_path))
-    folder = Path(run.around.checkpoints)
+    folder = Path(run.environment.checkpoints)
     assert resume_path(run) is None
     for number, content in ((5, "{}"), (10, "{}"), (100, '{"cut'), (200, None)):
         (folder / f"checkpoint-{number}").mkdir()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clouds.cloud import Cloud, InteractiveCloud
+from outlast.clouds.cloud import Cloud, InteractiveCloud, Range, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.local.ssh import find_sshd
 from outlast.testing.cloud_conformance import CloudConformance, MachineFactory
 from outlast.testing.interactive_conformance import InteractiveConformance
-from tests.support.gcp import ZONE, Rehearsal
+from tests.support.gcp import Rehearsal
 
 
 class TestGoogle(CloudConformance):
@@ -21,7 +21,8 @@ class TestGoogle(CloudConformance):
     @pytest.fixture
     def cloud(self, gcp: GcpCloud, rehearsal: Rehearsal) -> Cloud:
         # The suite preempts machines of the cheapest offer, and would wait for 30 s of grace.
-        rehearsal.local.set_zone(ZONE, grace_s=1.0)
+        cheapest = gcp.offers(Requirements(cpus=Range(low=1)))[0]
+        rehearsal.local.set_zone(cheapest.zone, grace_s=1.0)
         return gcp
 
 

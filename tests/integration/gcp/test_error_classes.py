@@ -36,6 +36,13 @@ def response(message: str, reason: str = "") -> dict[str, object]:
             PolicyDenied,
             "gcp.resourceLocations",
         ),
+        (
+            400,
+            "Constraint constraints/gcp.resourceLocations violated for [projects/acme] in [global].",
+            "failedPrecondition",
+            PolicyDenied,
+            "gcp.resourceLocations",
+        ),
         (412, "Invalid fingerprint.", "conditionNotMet", Throttled, ""),
         (
             403,

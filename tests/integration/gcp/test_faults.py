@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
+from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements, ZonesUnreachable
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.errors import from_operation
 from outlast.errors import (
@@ -160,6 +160,62 @@ def test_a_missing_machine_is_not_found_and_a_lost_page_is_an_error(
     assert [machine.name for machine in gcp.machines(LABELS)] == ["box"]
     with pytest.raises(NotFound):
         gcp.machine("other")
+
+
+def test_a_silent_zone_hides_only_its_own_machines(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+    launch(gcp, offer)
+    there = gcp.offers(Requirements(type="e2-standard-2", zones=(OTHER_ZONE,)))[0]
+    launch(gcp, there, "far")
+    rehearsal.endpoint.silence(ZONE)
+    try:
+        with pytest.raises(ZonesUnreachable) as problem:
+            gcp.machines(LABELS)
+        assert problem.value.zones == (ZONE,)
+        assert [machine.name for machine in problem.value.machines] == ["far"]
+        assert launch(gcp, there, "third").zone == OTHER_ZONE, "a run's machine is placed in one zone only"
+        with pytest.raises(CloudUnreachable, match=ZONE):
+            launch(rehearsal.cloud(), offer, "fourth")
+        with pytest.raises(CloudUnreachable, match=ZONE):
+            rehearsal.cloud().machine("box")
+    finally:
+        rehearsal.endpoint.silence()
+    assert len(gcp.machines(LABELS)) == 3
+
+
+def test_an_unreadable_log_of_operations_does_not_fail_the_call(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    gcp.stop("box")
+    rehearsal.endpoint.faults.add(Fault(path="*/aggregated/operations*", status=403))
+    (machine,) = gcp.machines(LABELS)
+    assert (machine.status, machine.why) == ("stopped", "")
+    assert rehearsal.endpoint.faults.left() == 0
+
+
+def test_a_refused_longer_notice_is_left_out_and_remembered(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+    message = "Invalid value for field 'resource.scheduling.preemptionNoticeDuration': not supported."
+    rehearsal.endpoint.faults.add(
+        Fault(path="*/instances", method="POST", status=400, reason="invalid", message=message)
+    )
+    for name in ("box", "second"):
+        launch(gcp, offer, name)
+        doc = gcp.instances.get(ZONE, name, "scheduling,metadata").doc
+        assert "preemptionNoticeDuration" not in doc["scheduling"]
+        assert "outlast-grace-s" not in gcp.metadata(name)
+    assert rehearsal.endpoint.faults.left() == 0
+
+
+def test_the_agent_uses_the_notice_that_google_granted(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+    launch(gcp, offer)
+    assert gcp.metadata("box")["outlast-grace-s"] == "120"
+    rehearsal.endpoint.grant_notice(60)
+    try:
+        launch(gcp, offer, "second")
+        assert gcp.metadata("second")["outlast-grace-s"] == "60"
+        launch(gcp, offer, "second")
+    finally:
+        rehearsal.endpoint.grant_notice(120)
 
 
 @pytest.mark.full

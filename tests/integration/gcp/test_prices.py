@@ -14,5 +14,7 @@ def test_each_price_reports_whether_it_is_from_the_catalogue_or_built_in(gcp: Gc
     answer = ask(gcp, Requirements(cpus=Range(low=4, high=4)), [True, False])
     assert not answer.problem
     assert {offer.spot for offer in answer.offers} == {True, False}
-    for source in answer.sources.values():
-        assert "billing catalogue, fetched" in source or "built-in prices of" in source
+    for offer in answer.offers:
+        assert "billing catalogue, fetched" in offer.price_source or "built-in prices of" in offer.price_source
+        assert offer.price_at > 0
+        assert offer.price_guessed is offer.price_source.startswith("guessed")

@@ -36,7 +36,6 @@ def holder(home: Home) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(240)
 def test_a_supervisor_machine_is_deleted_after_the_last_run(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     up = home.outlast("supervise", "--on", "gcp", "--until-idle", timeout_s=120)
@@ -70,7 +69,6 @@ def test_a_supervisor_machine_is_deleted_after_the_last_run(home: Home, gcp: Gcp
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(240)
 def test_a_supervisor_that_ends_is_restarted_until_it_is_switched_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
@@ -86,7 +84,7 @@ def test_a_supervisor_that_ends_is_restarted_until_it_is_switched_off(
     # Killed: the boot script starts the next.
     (process,) = processes_mentioning(f"gcp/{name}")
     kill_9(process)
-    eventually(lambda: "another one starts" in gcp.serial(name), within_s=30, what="the boot script noticing")
+    eventually(lambda: "restarting it" in gcp.serial(name), within_s=30, what="the boot script noticing")
     eventually(lambda: holder(home).startswith(name), within_s=60, what="the next supervisor")
     # Its host fails: the cloud boots it again.
     shim = (Folder(f"{rehearsal.local.root}/machines/{name}").state() or {})["shim_pid"]
@@ -116,7 +114,6 @@ def test_a_supervisor_that_ends_is_restarted_until_it_is_switched_off(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
 def test_a_supervisor_machine_without_a_record_deletes_itself(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     assert home.outlast("supervise", "--on", "gcp", timeout_s=100).returncode == 0
@@ -150,7 +147,7 @@ def test_reap_deletes_the_machine_of_a_command_that_was_killed(home: Home, gcp: 
         (("--on", "gcp", "--workspace", "/tmp/here"), "machines of gcp cannot see the workspace"),
         (("--on", "nowhere"), "no machine of `nowhere`"),
         (("--zone", "us-central1-a"), "--zone needs --on CLOUD"),
-        (("--on", "gcp", "--zone", "mars"), "Google has no zone `mars`"),
+        (("--on", "gcp", "--zone", "mars"), "unknown zone on Google Cloud: `mars`"),
     ],
 )
 def test_an_invalid_request_is_refused_before_anything_is_created(

@@ -24,7 +24,6 @@ def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
         yield own
 
 
-@pytest.mark.timeout(240)
 def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
@@ -56,13 +55,13 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     assert (machine.spot, machine.zone, machine.status) == (True, ZONES[0], "running")
     rehearsal.local.set_zone(ZONES[1], capacity=0)
     assert home.outlast("preempt", "count-1").returncode == 0
-    output, _ = runner.communicate(timeout=150)
+    output, _ = runner.communicate(timeout=600)
     assert runner.returncode == 0, output
     state = story.refresh()
     assert [attempt.zone for attempt in state.attempts] == list(ZONES)
     assert state.attempts[1].outcome == "refused"
     assert "does not have enough resources" in state.attempts[1].why
-    assert "prices: built-in prices of 2025-06" in output
+    assert "prices: built-in prices of 2026-08-21" in output
     assert "count 20" in output
     assert "resumed at" in output
     resumed = [int(line.split()[-1]) for line in output.splitlines() if "resumed at" in line]
@@ -75,7 +74,6 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
 def test_a_machine_without_the_agent_reports_why_and_powers_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
@@ -90,11 +88,10 @@ def test_a_machine_without_the_agent_reports_why_and_powers_off(
     eventually(lambda: gcp.machine("no-agent").status == "stopped", within_s=60, what="the machine being off")
     serial = rehearsal.local.serial("no-agent")
     assert "is damaged: " in serial
-    assert "outlast: error: could not fetch the outlast wheel from the workspace" in serial
+    assert "outlast: error: could not fetch outlast and its libraries from the workspace" in serial
     gcp.delete("no-agent")
 
 
-@pytest.mark.timeout(120)
 def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
@@ -105,8 +102,9 @@ def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
     offer = gcp.offers(Requirements(type="e2-standard-2", zones=(ZONES[0],)))[0]
     gcp.put_secrets("outlast-x-run-1", {"KEY": "seven-words"})
     program = (
-        "from outlast.agent.instance import GceInstance; import sys; i = GceInstance();"
-        "sys.exit(3) if i.secrets('outlast-x-run-1') != {'KEY': 'seven-words'} else i.delete_self()"
+        "from outlast.agent.instance import GceInstance; from outlast.code.bootstrap import when_allowed; import sys;"
+        "i = GceInstance(); found = when_allowed(lambda: i.secrets('outlast-x-run-1'));"
+        "sys.exit(3) if found != {'KEY': 'seven-words'} else i.delete_self()"
     )
     boot = Boot(
         script=f'{sys.executable} -P -c "{program}"; echo left $?; sleep 1000',
@@ -118,7 +116,6 @@ def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
 def test_a_machine_waits_for_rights_that_take_effect_late(home: Home, gcp: GcpCloud, rehearsal: Rehearsal) -> None:
     fault = Fault(path="*/wheels/*", method="GET", status=403, times=2)
     rehearsal.endpoint.faults.add(fault)

@@ -17,8 +17,6 @@ from tests.support.gcp import Rehearsal
 from tests.support.home import OUTLAST
 from tests.support.team import needs_engine
 
-pytestmark = pytest.mark.timeout(240)
-
 
 class TestFilestore(VolumeSuite):
     least_gb = 1100.0

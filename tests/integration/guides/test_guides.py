@@ -1,6 +1,6 @@
-"""What people did by hand in consoles and with scripts, as their guides tell it, done with our commands throughout.
+"""The tasks of public guides, which users do by hand in consoles and with scripts, done with our commands only.
 
-Each test is one guide: nothing is prepared behind its back, and at its end nothing is left that would cost anything.
+Each test is one guide: it prepares nothing in advance, and at its end nothing is left that is billed.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def test_the_workflow_with_a_base_machine_live_sync_and_a_keep_alive(home: Home)
     )
     eventually(lambda: int(on(home, "experiment", "cat results/step") or 0) > 5, within_s=40, what="it trains")
     home.cloud.preempt("experiment", notice=False)
-    output, _ = keeping.communicate(timeout=90)
+    output, _ = keeping.communicate(timeout=600)
     assert keeping.returncode == 0, output
     syncing.terminate()
-    syncing.wait(timeout=20)
+    syncing.wait(timeout=600)
 
     done(home, "machine", "start", "experiment")
     done(home, "machine", "cp", "experiment:results", "here")
@@ -108,7 +108,7 @@ def test_the_survival_guide(home: Home) -> None:
     run = home.only_run()
     eventually(lambda: home.state(run).checkpoints, within_s=60, what="the first checkpoint")
     done(home, "preempt", run)
-    output, _ = running.communicate(timeout=120)
+    output, _ = running.communicate(timeout=600)
     assert running.returncode == 0, output
     state = home.state(run)
     assert state.ending == "finished"

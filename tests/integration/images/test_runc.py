@@ -61,16 +61,17 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_preempted_container_gets_the_notice_and_resumes(home: Home, root: Path) -> None:
+def count_with_a_preemption(home: Home, root: Path, *argv: str) -> None:
     home.write("count.sh", COUNTER)
-    process = home.start(
-        *("run", "--name", "count", "--checkpoint", "ckpt", "--container", f"oci:{root}"),
-        *("--", "/bin/sh", "count.sh", "60"),
-    )
+    process = home.start("run", "--name", "count", "--checkpoint", "ckpt", "--container", f"oci:{root}", "--", *argv)
     home.until_counted(10)
     home.cloud.preempt(home.machines()[0].name)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
+
+
+def test_a_preempted_container_gets_the_notice_and_resumes(home: Home, root: Path) -> None:
+    count_with_a_preemption(home, root, "/bin/sh", "count.sh", "60")
     log = home.log()
     assert "inside: yes" in log, log
     assert "heard of it\nand read it" in log, log
@@ -95,15 +96,7 @@ def test_the_exit_code_of_the_program_is_the_runs(home: Home, root: Path) -> Non
 
 
 def test_a_program_below_a_shell_that_ignores_signals_is_terminated(home: Home, root: Path) -> None:
-    home.write("count.sh", COUNTER)
-    process = home.start(
-        *("run", "--name", "count", "--checkpoint", "ckpt", "--container", f"oci:{root}"),
-        *("--", "/bin/sh", "-c", "/bin/sh count.sh 40; exit $?"),
-    )
-    home.until_counted(10)
-    home.cloud.preempt(home.machines()[0].name)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    count_with_a_preemption(home, root, "/bin/sh", "-c", "/bin/sh count.sh 40; exit $?")
     assert "heard of it" in home.log()
 
 
@@ -120,7 +113,7 @@ def test_a_secret_reaches_the_program_and_stays_nowhere(home: Home, root: Path) 
     [bundle] = disk.rglob("container/config.json")
     assert bundle.parent.stat().st_mode & 0o77 == 0
     (next(disk.rglob("work/outputs")) / "go").write_text("")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     leaks = [path for path in home.root.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
     assert leaks == []

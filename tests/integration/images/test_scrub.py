@@ -146,13 +146,32 @@ def test_with_a_separate_root_the_machines_identity_is_emptied() -> None:
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
-def test_private_files_become_readable(disk: Path) -> None:
-    (disk / "home/project").chmod(0o700)
-    (disk / "home/project/train.py").chmod(0o600)
-    bash(disk, scrub.opening(["data", "/opt/data"], own_root=False, environment="/opt/outlast/env"))
-    assert stat.S_IMODE((disk / "home/project").stat().st_mode) & 0o075 == 0o075
-    assert stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o064 == 0o064
-    assert not stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o111
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_private_files_become_readable_except_kept_ones_and_the_home_stays_safe_for_sshd(disk: Path) -> None:
+    home = disk / "home"
+    home.chmod(0o700)
+    (home / "project").chmod(0o700)
+    (home / "project/train.py").chmod(0o600)
+    (home / ".ssh").chmod(0o700)
+    (home / ".ssh/id_ed25519").chmod(0o600)
+    (home / "odd [x]*").mkdir(mode=0o700)
+    bash(disk, scrub.opening([str(home)], shared=[str(home)], skip=[str(home / ".ssh"), str(home / "odd [x]*")]))
+    assert mode(home) == 0o755
+    assert mode(home / "project") & 0o075 == 0o075
+    assert mode(home / "project/train.py") & 0o064 == 0o064
+    assert not mode(home / "project/train.py") & 0o111
+    assert (mode(home / ".ssh"), mode(home / ".ssh/id_ed25519"), mode(home / "odd [x]*")) == (0o700, 0o600, 0o700)
+
+
+def test_folders_for_installed_software_are_opened_unless_they_are_on_another_disk() -> None:
+    mounts = parse_mounts(MOUNTS + "28 22 8:3 /team/data /data rw - ext4 /dev/sdc1 rw\n")
+    opened = scrub.to_open(["/etc/tool.conf", "data", "/opt"], own_root=True, home="/h", mounts=mounts)
+    assert opened == ["/h", "/opt", "/srv", "/usr/local", "/mnt", "/etc/tool.conf"]
+    assert scrub.foreign_mounts(mounts, home="/h") == ["/tmp/workspace", "/tmp/a/b", "/team", "/home", "/data"]
+    assert scrub.to_open(["/opt"], own_root=False, home="/h", mounts=mounts) == ["/h"]
 
 
 MOUNTS = """\

@@ -215,13 +215,13 @@ def test_temporary_cloud_errors_are_retried(bench: Bench, monkeypatch: pytest.Mo
     bench.machine()
     bench.cloud.preempt("box", notice=False)
     eventually(lambda: bench.cloud.machine("box").status == "stopped")
-    dice = random.Random(7)
+    rng = random.Random(7)
 
     class Flaky:
         def __getattr__(self, name: str) -> Any:
             def call(*arguments: Any, **options: Any) -> Any:
-                if dice.random() < 0.4:
-                    raise dice.choice([Throttled, CloudUnreachable])(f"no {name} now")
+                if rng.random() < 0.4:
+                    raise rng.choice([Throttled, CloudUnreachable])(f"no {name} now")
                 return getattr(bench.cloud, name)(*arguments, **options)
 
             return getattr(bench.cloud, name) if name in ("name", "traits") else call
@@ -360,3 +360,25 @@ def test_a_machine_without_a_record_is_refused(bench: Bench) -> None:
     answer = bench.outlast("machine", "keep", "box")
     assert answer.returncode == BadRequest.exit_code
     assert "was not created with `outlast machine create`" in answer.stderr
+
+
+def test_a_command_ends_when_its_machine_stops_and_errors_show_its_label(bench: Bench) -> None:
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    link.run("true")
+    errors: list[str] = []
+
+    def long_command() -> None:
+        try:
+            link.run("touch began; sleep 600", label="a look at the command")
+        except CloudUnreachable as problem:
+            errors.append(problem.message)
+
+    thread = threading.Thread(target=long_command)
+    thread.start()
+    eventually(lambda: Link(bench.cloud, "box").run("ls").stdout == b"began\n", within_s=30, what="the command runs")
+    bench.cloud.preempt("box", notice=False)
+    thread.join(60)
+    assert len(errors) == 1
+    assert "a look at the command" in errors[0]
+    assert "sleep" not in errors[0]

@@ -209,6 +209,13 @@ def test_an_unreachable_cloud_means_waiting() -> None:
     assert step.trouble
 
 
+@pytest.mark.parametrize(("unresponsive_s", "trouble"), [(1.0, False), (59.0, False), (61.0, True)])
+def test_a_machine_that_boots_is_asked_again_without_longer_pauses(unresponsive_s: float, trouble: bool) -> None:
+    step = plan(sight(None, unresponsive="no route", unresponsive_s=unresponsive_s))
+    assert isinstance(step, Rest)
+    assert step.trouble is trouble
+
+
 @pytest.mark.parametrize(("unresponsive_s", "kind"), [(5.0, Rest), (599.0, Rest), (601.0, StopUnresponsive)])
 def test_a_machine_that_refuses_ssh_for_long_is_restarted(unresponsive_s: float, kind: type[Step]) -> None:
     assert isinstance(plan(sight(None, unresponsive="no route", unresponsive_s=unresponsive_s)), kind)

@@ -191,7 +191,7 @@ def test_ctrl_c_or_a_closed_terminal_while_it_boots_leaves_nothing(
     process = bench.start("machine", "create", "box")
     eventually((programs / "ssh.called").exists, within_s=20)
     os.killpg(process.pid, number)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 130, output
     assert "deleting box again" in output
     assert "may still start" not in output
@@ -299,3 +299,17 @@ def test_a_machine_that_died_with_this_computer_is_started_again_with_its_files(
     started = bench.outlast("machine", "start", "box")
     assert started.returncode == 0, started.stderr
     assert bench.outlast("machine", "ssh", "box", "cat ~/work").stdout == "precious\n"
+
+
+def test_preempt_takes_a_machine_of_a_user_and_rejects_unknown_names(bench: Bench) -> None:
+    bench.machine()
+    unknown = bench.outlast("preempt", "none-such")
+    assert unknown.returncode == 3
+    assert "no run and no machine `none-such`" in unknown.stderr
+    answer = bench.outlast("preempt", "box", "--no-notice")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("preempted box in local")
+    eventually(lambda: bench.cloud.machine("box").status == "stopped", within_s=20, what="it lost its power")
+    again = bench.outlast("preempt", "box")
+    assert again.returncode == 5
+    assert "only running machines" in again.stderr

@@ -51,9 +51,12 @@ class Memory:
             raise Missing(key)
         return self.bodies[key]
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> None:
         self._write(lambda: self.bodies.__setitem__(key, body))
-        return Entry(key, len(body), float(next(self._ticks)))
+
+    def now(self, key: str) -> float:
+        self.put(key, b"")
+        return float(next(self._ticks))
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         if key in self.bodies:

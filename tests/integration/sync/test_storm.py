@@ -40,36 +40,36 @@ def there(far: Far, folder: str) -> list[str]:
     return sorted(answer.stdout.decode().splitlines()) if answer.returncode == 0 else []
 
 
-def strike(dice: random.Random, root: Path) -> None:
+def change_one(rng: random.Random, root: Path) -> None:
     """One thing that people, editors and programs do."""
     names = [f"{folder}f{number}.py" for folder in ("", "a/", "a/b/", "c/") for number in range(5)]
-    path = root / dice.choice(names)
+    path = root / rng.choice(names)
     found = [p for p in root.rglob("*") if p.is_file() and not p.is_symlink()]
-    deed = dice.choice(
+    action = rng.choice(
         ["write", "write", "write", "replace", "append", "delete", "rename", "bit", "link", "rmtree", "mv"]
     )
-    if deed in ("write", "replace", "append"):
+    if action in ("write", "replace", "append"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        body = dice.randbytes(dice.choice([0, 10, 5000, 200_000]))
-        target = path.with_name(f".{path.name}.tmp") if deed == "replace" else path
-        with open(target, "ab" if deed == "append" else "wb") as file:
+        body = rng.randbytes(rng.choice([0, 10, 5000, 200_000]))
+        target = path.with_name(f".{path.name}.tmp") if action == "replace" else path
+        with open(target, "ab" if action == "append" else "wb") as file:
             file.write(body)
-        if deed == "replace":
+        if action == "replace":
             target.rename(path)
-    elif deed == "delete" and found:
-        dice.choice(found).unlink()
-    elif deed == "rename" and found:
+    elif action == "delete" and found:
+        rng.choice(found).unlink()
+    elif action == "rename" and found:
         path.parent.mkdir(parents=True, exist_ok=True)
-        dice.choice(found).rename(path)
-    elif deed == "bit" and found:
-        dice.choice(found).chmod(dice.choice([0o644, 0o755]))
-    elif deed == "link":
-        link = root / f"link{dice.randrange(3)}"
+        rng.choice(found).rename(path)
+    elif action == "bit" and found:
+        rng.choice(found).chmod(rng.choice([0o644, 0o755]))
+    elif action == "link":
+        link = root / f"link{rng.randrange(3)}"
         link.unlink(missing_ok=True)
-        link.symlink_to(dice.choice(names))
-    elif deed == "rmtree":
-        shutil.rmtree(root / dice.choice(["a/b", "c"]), ignore_errors=True)
-    elif deed == "mv" and (root / "a").is_dir():
+        link.symlink_to(rng.choice(names))
+    elif action == "rmtree":
+        shutil.rmtree(root / rng.choice(["a/b", "c"]), ignore_errors=True)
+    elif action == "mv" and (root / "a").is_dir():
         shutil.rmtree(root / "moved", ignore_errors=True)
         (root / "a").rename(root / "moved")
 
@@ -77,13 +77,13 @@ def strike(dice: random.Random, root: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_after_a_storm_both_sides_are_the_same(home: Home, far: Far, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     home.write("first.py", "x")
     syncing = Syncing(home, "dev:project", "--delete")
     syncing.until("copied")
     for round in range(4):
-        for _ in range(dice.choice([5, 60, 400])):
-            strike(dice, home.project)
+        for _ in range(rng.choice([5, 60, 400])):
+            change_one(rng, home.project)
         if round == 2:
             for number in range(500):
                 home.write(f"burst/{number}.py", str(number))

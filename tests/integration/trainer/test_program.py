@@ -75,7 +75,7 @@ class Laptop:
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*argv, **environment)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=600)
         assert "Traceback" not in errors, errors
         return subprocess.CompletedProcess(argv, process.returncode, output, errors)
 
@@ -258,7 +258,7 @@ def test_a_training_that_receives_sigterm_resumes(laptop: Laptop, kind: str, req
         if line == "step 5\n":
             process.send_signal(signal.SIGTERM)
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     again = laptop.begun("--job-dir", job)
     assert again["lr"] == 0.9
@@ -326,7 +326,7 @@ def test_without_a_total_it_trains_until_sigterm(laptop: Laptop) -> None:
     process = laptop.start("--job-dir", "job", "--checkpoint-steps", "10", SLOWLY="1")
     eventually(lambda: list((laptop.folder / "job").glob("step-*")), what="a checkpoint")
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     assert not (laptop.folder / "job" / "done.json").exists()
 

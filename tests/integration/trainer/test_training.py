@@ -62,7 +62,7 @@ def test_the_state_may_change_while_it_is_being_written(made: list[Training], fo
     run.save(1, {"big": big})
     big[:] = b"b" * 30_000_000
     run.save(2, {"big": big}, wait=True)
-    first, second = files.found_in(run.around.checkpoints)[::-1]
+    first, second = files.found_in(run.environment.checkpoints)[::-1]
     assert bytes(files.load(first, rank=0)["big"][:3]) == b"aaa"
     assert bytes(files.load(second, rank=0)["big"][:3]) == b"bbb"
 
@@ -71,7 +71,7 @@ def test_only_the_newest_checkpoints_stay(made: list[Training], folder: Path) ->
     run = new(made, folder, keep=2)
     for step in range(5):
         run.save(step, {"step": step}, wait=True)
-    assert [found.step for found in files.found_in(run.around.checkpoints)] == [4, 3]
+    assert [found.step for found in files.found_in(run.environment.checkpoints)] == [4, 3]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "no marker", "invalid marker"])
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(
     run = new(made, folder)
     for step in (1, 2):
         run.save(step, {"step": step, "big": bytes(10_000)}, wait=True)
-    newest = Path(files.found_in(run.around.checkpoints)[0].path)
+    newest = Path(files.found_in(run.environment.checkpoints)[0].path)
     if damage == "truncate":
         (newest / "rank-0" / "buffers.bin").write_bytes(b"")
         (newest / "rank-0" / "state.bin").write_bytes(b"")
@@ -140,7 +140,7 @@ def test_a_pickle_under_the_name_of_plain_data_is_damaged_and_never_loaded(
     mark = folder / "code ran"
     for step, value in ((1, "fine"), (2, Model(mark))):
         new(made, folder, pickle=True).save(step, value, wait=True)
-    newest = Path(files.found_in(made[0].around.checkpoints)[0].path)
+    newest = Path(files.found_in(made[0].environment.checkpoints)[0].path)
     (newest / "rank-0" / "state.pickle").rename(newest / "rank-0" / "state.bin")
     marker = newest / files.MARKER
     marker.write_text(marker.read_text().replace("state.pickle", "state.bin"))
@@ -158,7 +158,7 @@ def test_a_save_that_fails_in_the_background_raises_at_the_next_call(made: list[
     run = new(made, folder)
     run.save(1, {"a": 1}, wait=True)
     # A file at the path of the saver's folder.
-    Path(run.around.checkpoints, "step-000000002.tmp").write_text("in the way")
+    Path(run.environment.checkpoints, "step-000000002.tmp").write_text("in the way")
     run.save(2, {"a": 2})
     with pytest.raises(SaveFailed, match=r"not saved: File exists: .*step-000000002\.tmp"):
         run.save(3, {"a": 3}, wait=True)
@@ -187,15 +187,15 @@ def test_steps_end_early_after_a_save_on_sigterm(made: list[Training], folder: P
         if step == 5:
             os.kill(os.getpid(), signal.SIGTERM)
     assert seen == list(range(6))
-    assert run.left
+    assert run.stopped_early
     with pytest.raises(SystemExit):
         run.done()
-    assert not os.path.exists(run.around.done_file)
+    assert not os.path.exists(run.environment.done_file)
     again = new(made, folder)
     assert again.restore() == {"step": 6}
     assert list(again.steps(6, total=8)) == [6, 7]
     again.done(metrics={"loss": 0.5})
-    assert json.loads(Path(again.around.done_file).read_text()) == {"metrics": {"loss": 0.5}}
+    assert json.loads(Path(again.environment.done_file).read_text()) == {"metrics": {"loss": 0.5}}
 
 
 def test_every_steps_sets_the_interval(made: list[Training], folder: Path) -> None:
@@ -217,7 +217,7 @@ def test_metrics_are_lines(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.log(1, loss=0.5, accuracy=1)
     run.log(2, loss=0.25)
-    lines = [json.loads(line) for line in Path(run.around.metrics_file).read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(run.environment.metrics_file).read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 0.5), (2, 0.25)]
 
 
@@ -258,7 +258,7 @@ def test_metrics_are_stored_with_a_checkpoint(made: list[Training], folder: Path
     run = new(made, folder)
     run.save(1, {"a": 1}, wait=True, metrics={"loss": 0.5, "accuracy": float("nan")})
     run.save(2, into=lambda where: Path(where, "m").write_text("x"), metrics={"loss": 1})
-    second, first = (files.read_marker(found.path)["metrics"] for found in files.found_in(run.around.checkpoints))
+    second, first = (files.read_marker(found.path)["metrics"] for found in files.found_in(run.environment.checkpoints))
     assert (first["loss"], second) == (0.5, {"loss": 1.0})
 
 
@@ -273,7 +273,7 @@ def test_states_of_any_size_are_restored_and_every_piece_is_verified(
     run.save(2, {"big": big, "rest": b"z" * 4095}, wait=True)
     back = new(made, folder).restore()
     assert (back["big"], back["rest"]) == (big, b"z" * 4095)
-    newest = Path(files.found_in(run.around.checkpoints)[0].path, "rank-0")
+    newest = Path(files.found_in(run.environment.checkpoints)[0].path, "rank-0")
     path = newest / ("buffers.bin" if size >= 4096 else "state.bin")
     assert path.stat().st_size >= size
     for at in (0, path.stat().st_size // 2, path.stat().st_size - 1):
@@ -314,39 +314,39 @@ def test_a_checkpoint_with_an_inconsistent_marker_is_skipped(
     run = new(made, folder)
     for step in (1, 2):
         run.save(step, {"step": step}, wait=True)
-    marker = Path(files.found_in(run.around.checkpoints)[0].path, files.MARKER)
+    marker = Path(files.found_in(run.environment.checkpoints)[0].path, files.MARKER)
     marker.write_text(json.dumps({"step": 2, "ranks": 1, **fields}))
     assert new(made, folder).restore() == {"step": 1}
     with pytest.raises(files.BadCheckpoint):
-        files.check(files.found_in(run.around.checkpoints)[0])
+        files.check(files.found_in(run.environment.checkpoints)[0])
 
 
 def test_several_ranks_commit_when_all_have_saved(folder: Path, made: list[Training]) -> None:
     runs = []
     for rank in range(3):
-        around = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
-        run = Training(around, every_s=0, every_steps=0, keep=2, replicated=False)
+        environment = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        run = Training(environment, every_s=0, every_steps=0, keep=2, replicated=False)
         made.append(run)
         runs.append(run)
     runs[0].save(4, {"rank": 0})
     runs[1].save(4, {"rank": 1}, wait=True)
-    assert files.found_in(runs[0].around.checkpoints) == []
+    assert files.found_in(runs[0].environment.checkpoints) == []
     runs[2].save(4, {"rank": 2}, wait=True)
-    eventually(lambda: files.found_in(runs[0].around.checkpoints), what="the commit of all ranks")
+    eventually(lambda: files.found_in(runs[0].environment.checkpoints), what="the commit of all ranks")
     assert [run.restore() for run in runs] == [{"rank": rank} for rank in range(3)]
 
 
 def test_all_ranks_stop_after_the_same_step(folder: Path, made: list[Training]) -> None:
     iterators = []
     for rank in range(3):
-        around = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
-        run = Training(around, every_s=0, every_steps=0, keep=2, replicated=True)
+        environment = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        run = Training(environment, every_s=0, every_steps=0, keep=2, replicated=True)
         made.append(run)
         iterators.append(run.steps(0, total=50))
     taken: list[list[int]] = [[], [], []]
     for turn in range(50):
         if turn == 4:
-            made[0].leave()  # the signal reaches one rank first
+            made[0].request_stop()  # the signal reaches one rank first
         for rank in (1, 2, 0):
             step = next(iterators[rank], None)
             if step is not None:
@@ -357,9 +357,9 @@ def test_all_ranks_stop_after_the_same_step(folder: Path, made: list[Training]) 
 
 def test_all_ranks_save_after_the_same_step_despite_different_clocks(folder: Path, made: list[Training]) -> None:
     for rank in range(3):
-        around = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        environment = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
         # By the clocks of the other ranks, a save is due at once, or never.
-        made.append(Training(around, every_s=(1e-9, 1e-9, 1e9)[rank], every_steps=0, keep=2, replicated=False))
+        made.append(Training(environment, every_s=(1e-9, 1e-9, 1e9)[rank], every_steps=0, keep=2, replicated=False))
     saved: list[list[int]] = [[], [], []]
     for step in range(9):
         for rank in (1, 2, 0):
@@ -368,7 +368,7 @@ def test_all_ranks_save_after_the_same_step_despite_different_clocks(folder: Pat
     assert saved[0] == saved[1] == saved[2]
     assert saved[0]
     made[0].close()
-    assert files.found_in(made[0].around.checkpoints)[0].step == saved[0][-1] + 1
+    assert files.found_in(made[0].environment.checkpoints)[0].step == saved[0][-1] + 1
 
 
 def test_importing_outlast_loads_no_dependencies() -> None:

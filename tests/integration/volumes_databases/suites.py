@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from outlast.clouds.resources import Database, DatabaseRequest, Databases, Engine, Volumes
-from outlast.clouds.sql import Login, Session
 from outlast.errors import CloudError, DatabaseRefused, NotFound
+from outlast.sql.session import Login, Session
 
 PASSWORD = "a-password-of-a-suite"
 OTHER_PASSWORD = "another-password-of-a-suite"

@@ -12,9 +12,9 @@ import pytest
 
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.resources import DatabaseRequest, Engine
-from outlast.clouds.sql import Login
 from outlast.databases.check import CheckStep, check, failure
 from outlast.errors import DatabaseRefused, DatabaseUnreachable
+from outlast.sql.session import Login
 from tests.support.team import ENGINES, Team, needs_engine
 
 _PASSWORD = "a-password-of-a-test"
@@ -98,7 +98,6 @@ def test_another_program_on_the_port(engine: Engine, argv: bytes) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(240)
 def test_a_certificate_of_another_server_and_a_user_without_permissions(team: Team, engine: Engine) -> None:
     needs_engine(engine)
     cloud: LocalCloud = team.cloud

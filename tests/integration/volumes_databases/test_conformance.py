@@ -8,8 +8,6 @@ from outlast.clouds.resources import Databases, Volumes
 from tests.integration.volumes_databases.suites import DatabaseSuite, VolumeSuite
 from tests.support.team import Team
 
-pytestmark = pytest.mark.timeout(240)
-
 
 class TestLocalVolumes(VolumeSuite):
     @pytest.fixture

@@ -15,12 +15,10 @@ import pytest
 
 from outlast.clouds.local.databases import LocalDatabases
 from outlast.clouds.resources import Engine
-from outlast.clouds.sql import Login, Session
+from outlast.sql.session import Login, Session
 from tests.support.home import processes_mentioning
 from tests.support.team import ENGINES, Team, needs_engine
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(params=ENGINES)
@@ -283,6 +281,6 @@ def test_a_run_with_an_unknown_database_is_refused_before_any_launch(team: Team)
 
 def test_the_missing_driver_is_named(team: Team) -> None:
     """Without the extra, everything but databases works, and the error has an install hint."""
-    script = "import sys; sys.modules['pymysql'] = None; from outlast.clouds.sql import _driver; _driver('pymysql')"
+    script = "import sys; sys.modules['pymysql'] = None; from outlast.sql.session import _driver; _driver('pymysql')"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "`pymysql` is not installed" in answer.stderr

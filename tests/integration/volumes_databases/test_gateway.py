@@ -17,8 +17,6 @@ from outlast.volumes.gateway import Gateway
 from tests.support.machines import needs_ssh
 from tests.support.team import Team
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def record(team: Team, monkeypatch: pytest.MonkeyPatch) -> ResourceRecord:

@@ -22,8 +22,6 @@ from outlast.volumes.populate import populate
 from tests.support.team import Team
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def described(team: Team, name: str = "demos") -> dict[str, Any]:
     found: dict[str, Any] = json.loads(team.done("volume", "show", name, "--json"))

@@ -153,7 +153,7 @@ def test_outputs_written_before_a_checkpoint_are_stored_with_it(checkpointer: Ch
     assert store.get(f"runs/{RUN}/outputs/1/epoch-1.txt") == b"x"
 
 
-def test_only_a_stubborn_retry_repeats_after_a_refusal() -> None:
+def test_a_refused_request_is_repeated_only_on_demand() -> None:
     refused = iter([WorkspaceError("access denied")] * 2)
 
     def act() -> str:
@@ -163,13 +163,13 @@ def test_only_a_stubborn_retry_repeats_after_a_refusal() -> None:
 
     with pytest.raises(WorkspaceError):
         retry(act, for_s=10.0, report=lambda _: None)
-    assert retry(act, for_s=10.0, report=lambda _: None, stubborn=True) == "done"
+    assert retry(act, for_s=10.0, report=lambda _: None, despite_refusals=True) == "done"
 
     def damaged() -> None:
         raise Damaged("the record is damaged")
 
     with pytest.raises(Damaged):
-        retry(damaged, for_s=10.0, report=lambda _: None, stubborn=True)
+        retry(damaged, for_s=10.0, report=lambda _: None, despite_refusals=True)
 
 
 def test_the_last_commit_waits_only_for_an_unreachable_store(checkpointer: Checkpointer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.agent.attempt import Ending, Verdict, how_it_ended
+from outlast.agent.attempt import Verdict, how_it_ended
 from outlast.agent.conductor import Conductor
 from outlast.agent.effects import (
     AgentEvent,
@@ -24,6 +24,7 @@ from outlast.agent.effects import (
 from outlast.agent.instance import Notice
 from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError, StoreUnreachable
+from outlast.runs.events import Ending
 from outlast.runs.state import Checkpoint
 from outlast.spec.spec import LimitSpec, Spec
 from outlast.workspace import RunRequest
@@ -104,7 +105,7 @@ def test_an_undisturbed_attempt_performs_its_effects_in_this_order() -> None:
         *("append_started", "restore", "start_command", "stop_following", "declared_done", "commit_last"),
         *("send_outputs", "flush_logs", "append_end"),
     ]
-    assert play.end == (Verdict(finished=True), 0, 1, 0.0, "")
+    assert play.end == (Verdict(finished=True, ending="orderly"), 0, 1, 0.0, "")
 
 
 def test_the_command_starts_from_the_checkpoint_that_was_committed_just_before_started() -> None:
@@ -143,6 +144,16 @@ def test_a_command_that_does_not_exit_within_its_grace_is_killed() -> None:
     assert play.arguments("commit_last")[0] == "cut"
 
 
+def test_a_shutdown_before_the_promised_end_shortens_the_grace_without_a_second_sigterm() -> None:
+    long = NoticeReceived(Notice(why="preempted", grace_s=120.0))
+    shutdown = NoticeReceived(Notice(why="the machine is shutting down", grace_s=25.0))
+    play = Play(long, shutdown, NOTICE, None, CommandExited(137, 5.0), send_sigterm=False)
+    deadlines = [effect.arguments[0] for effect in play.effects if effect.name == "next_event"]
+    assert deadlines[-5:] == [None, 218.0, 123.0, 123.0, None], "a later end changes nothing"
+    assert play.names.count("send_sigterm") == play.names.count("append_noticed") == 1
+    assert play.names.count("write_notice_file") == 2, "the program sees how long it really has"
+
+
 def test_a_notice_before_the_start_ends_the_attempt_at_once() -> None:
     play = Play(NOTICE, early=True)
     assert "append_started" not in play.names
@@ -173,7 +184,7 @@ def test_a_run_that_is_over_kills_its_command_and_writes_no_end() -> None:
 
 def test_outputs_that_could_not_be_copied_are_not_a_success() -> None:
     play = Play(CommandExited(0, 5.0), send_outputs=OutputsReport(missing="the store is full"))
-    assert play.end[0] == Verdict(finished=False, outcome="broken", why="the store is full")
+    assert play.end[0] == Verdict(finished=False, outcome="broken", why="the store is full", ending="orderly")
 
 
 def test_a_failed_attempt_reports_the_state_of_its_machine_and_keeps_it() -> None:
@@ -187,7 +198,7 @@ def test_a_failed_attempt_reports_the_state_of_its_machine_and_keeps_it() -> Non
 def test_a_hang_and_a_lost_lock_name_their_reason() -> None:
     assert Play(CommandHung("no output for 60 s"), CommandExited(143, 5.0)).end[0].why == "it hung: no output for 60 s"
     lost = Play(ExclusiveLost("`db` was taken over"), CommandExited(137, 5.0)).end[0]
-    assert lost == Verdict(finished=False, outcome="preempted", why="`db` was taken over")
+    assert lost == Verdict(finished=False, outcome="preempted", why="`db` was taken over", ending="cut")
 
 
 @pytest.mark.parametrize("failing", ["prepare", "restore", "read_secrets"])
@@ -224,3 +235,59 @@ def test_an_unreachable_story_receives_no_last_event() -> None:
 )
 def test_how_a_command_ended(exit_code: int, noticed: bool, handles: bool, ending: Ending) -> None:
     assert how_it_ended(exit_code, noticed=noticed, handles_sigterm=handles) == ending
+
+
+def test_a_command_with_measured_saves_works_on_until_its_successor_is_ready() -> None:
+    play = Play(NOTICE, None, None, CommandExited(143, 5.0), saving_s=6.0, successor_ready=[False, True])
+    passed_on = play.names.index("write_notice_file")
+    assert play.names.index("append_noticed") < passed_on, "the successor boots meanwhile"
+    assert play.names[passed_on - 2 : passed_on + 3] == [
+        *("successor_ready", "successor_ready", "write_notice_file", "commit_quickly", "send_sigterm"),
+    ]
+    assert play.end[0].outcome == "preempted"
+
+
+def test_a_command_works_on_no_longer_than_the_time_that_its_save_leaves() -> None:
+    class Late(Play):
+        def _answer(self, effect: Effect) -> Any:
+            if effect.name == "next_event" and self.events and self.events[0] is None:
+                # Its save needs 6 s, and 2 s are kept for the last event.
+                assert effect.arguments[0] is not None
+                self.now = 100.0 + 30.0 - 2.0 - 6.0
+            return super()._answer(effect)
+
+    play = Late(NOTICE, None, CommandExited(143, 5.0), saving_s=6.0, successor_ready=False)
+    assert "successor_ready" not in play.names
+    rest = play.arguments("write_notice_file")[0]
+    assert isinstance(rest, Notice)
+    assert rest.grace_s == 8.0
+    kill_at = [effect.arguments[0] for effect in play.effects if effect.name == "next_event"][-1]
+    assert kill_at == 128.0
+
+
+@pytest.mark.parametrize(
+    ("notice", "saving_s"),
+    [(NOTICE.notice, None), (NOTICE.notice, 29.0), (Notice(why="budget", grace_s=30.0, limit=True), 6.0)],
+)
+def test_a_command_saves_at_once_where_working_on_is_impossible(notice: Notice, saving_s: float | None) -> None:
+    play = Play(NoticeReceived(notice), CommandExited(143, 5.0), saving_s=saving_s)
+    assert play.names.index("send_sigterm") < play.names.index("append_noticed")
+    assert "successor_ready" not in play.names
+
+
+def test_a_command_that_succeeds_while_it_works_on_is_finished_and_one_that_fails_is_preempted() -> None:
+    assert Play(NOTICE, CommandExited(0, 5.0), saving_s=6.0).end[0].finished
+    assert Play(NOTICE, CommandExited(1, 5.0), saving_s=6.0).end[0].outcome == "preempted"
+
+
+def test_a_machine_that_shuts_down_early_makes_a_working_command_save_at_once() -> None:
+    earlier = NoticeReceived(Notice(why="the machine is shutting down", grace_s=10.0))
+    play = Play(NOTICE, earlier, CommandExited(143, 5.0), saving_s=6.0, successor_ready=False)
+    assert play.names.count("send_sigterm") == 1
+    assert "successor_ready" not in play.names
+
+
+def test_a_successor_that_waits_reports_once_that_it_is_ready() -> None:
+    waits = [TurnReport(turn="wait")] * 4 + [TurnReport(turn="mine")]
+    assert Play(CommandExited(0, 5.0), read_turn=waits).names.count("announce_ready") == 1
+    assert "announce_ready" not in Play(CommandExited(0, 5.0)).names

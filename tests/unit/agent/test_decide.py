@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from outlast.agent.attempt import Ending
 from outlast.agent.checkpoint.decide import (
     ONLY_INCOMPLETE,
     Commit,
@@ -21,6 +20,7 @@ from outlast.agent.checkpoint.decide import (
     how_to_commit,
 )
 from outlast.agent.checkpoint.snapshot import FolderSnapshot
+from outlast.runs.events import Ending
 
 AT_NS = 1_000_000_000
 AT = 1.0

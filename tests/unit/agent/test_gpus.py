@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent.gpus import GpuMissing, check_gpus
+from outlast.agent.permanent import GpuMissing, check_gpus
 
 
 @pytest.fixture

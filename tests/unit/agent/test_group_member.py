@@ -20,7 +20,6 @@ from outlast.code.record import CodeRecord
 from outlast.errors import StoreUnreachable
 from outlast.runs.group import Groups
 from outlast.spec.spec import Member, Spec
-from outlast.store.bucket import Entry
 from outlast.store.folder import FolderBucket
 from outlast.workspace import RunRequest, Workspace
 
@@ -37,11 +36,11 @@ class Interruptible(FolderBucket):
         self.responds = threading.Event()
         self.responds.set()
 
-    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+    def _put(self, key: str, body: bytes, *, durable: bool) -> float:
         self.responds.wait()
         if self.unreachable:
             raise StoreUnreachable("the store is unreachable")
-        return super().put(key, body, durable=durable)
+        return super()._put(key, body, durable=durable)
 
 
 class Addressed(GceInstance):

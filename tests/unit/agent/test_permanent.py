@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.agent.permanent import permanent_failure
+from outlast.agent.permanent import last_error, permanent_failure, repeated_failure
 
 TRACE = "Traceback (most recent call last):\n  File 'a.py', line 1, in <module>\n"
 MODULE = TRACE + "ModuleNotFoundError: No module named 'torch.nn'\n"
@@ -55,3 +55,47 @@ def test_a_failure_that_every_machine_repeats_is_permanent(exit_code: int, outpu
 )
 def test_a_failure_that_may_pass_is_retried(exit_code: int, ran_s: float, output: str) -> None:
     assert permanent_failure(exit_code, ran_s=ran_s, output=output) is None
+
+
+VALUE = """\
+Traceback (most recent call last):
+  File "/w/code/train.py", line 40, in <module>
+    main()
+  File "/w/code/model.py", line 12, in forward
+    raise ValueError(x)
+ValueError: bad shape of <Tensor at 0x7f01aa>
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ("step 1\n" + VALUE, "ValueError: bad shape of <Tensor at 0x…> (model.py, line 12)"),
+        (TRACE.replace("'a.py'", '"a.py"') + "KeyError\n", "KeyError (a.py, line 1)"),
+        ("ValueError: printed, not raised\n", ""),
+        ("", ""),
+        (
+            VALUE + TRACE.replace("'a.py'", '"a.py"') + "torch.OutOfMemoryError: CUDA\n",
+            "torch.OutOfMemoryError: CUDA (a.py, line 1)",
+        ),
+    ],
+)
+def test_the_error_of_the_last_traceback_is_found(output: str, error: str) -> None:
+    assert last_error(output) == error
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "ends"),
+    [
+        ("KeyError: 'x' (a.py, line 3)", "exit code 1: KeyError: 'x' (a.py, line 3)", True),
+        ("KeyError: 'x' (a.py, line 3)", "exit code 1: KeyError: 'x' (a.py, line 4)", False),
+        ("KeyError: 'x' (a.py, line 3)", "", False),
+        ("", "exit code 1", False),
+        # Errors of the machine or of a service may pass.
+        ("ConnectionError: x (a.py, line 3)", "exit code 1: ConnectionError: x (a.py, line 3)", False),
+        ("RuntimeError: CUDA error (a.py, line 3)", "exit code 1: RuntimeError: CUDA error (a.py, line 3)", False),
+    ],
+)
+def test_the_same_error_on_a_second_machine_ends_the_run(error: str, before: str, ends: bool) -> None:
+    assert (repeated_failure(error, before=before, limit=3) is not None) is ends
+    assert repeated_failure(error, before=before, limit=4) is None

@@ -94,7 +94,7 @@ def test_many_files_are_fetched_in_parallel_with_progress(machine: Machine, stor
     assert len(machine.said) <= 13
 
 
-def test_a_second_attempt_fetches_only_what_changed(machine: Machine, tmp_path: Path) -> None:
+def test_a_second_attempt_fetches_only_changed_files(machine: Machine, tmp_path: Path) -> None:
     source = write(tmp_path / "source", {"a": "1", "b": "2", "c": "3"})
     sources = {"data": str(source)}
     machine.fetch(sources)

@@ -111,7 +111,7 @@ def test_the_repository_of_a_git_hook_is_ignored(
 
 
 @pytest.mark.parametrize("ref", ["main", "side", "v1", "v2", "", "refs/heads/side", "heads/side"])
-def test_resolves_what_git_resolves(remote: Path, git: Git, ref: str, tmp_path: Path) -> None:
+def test_resolves_the_same_refs_as_git(remote: Path, git: Git, ref: str, tmp_path: Path) -> None:
     commit = git(remote, "rev-parse", (ref or "HEAD") + "^{commit}")
     assert resolve(str(remote), ref) == commit
     assert fetch_git(str(remote), ref, "", str(tmp_path / "target")) == commit

@@ -78,3 +78,12 @@ def test_a_broken_project_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project\n")
     with pytest.raises(SpecError, match=r"pyproject\.toml"):
         detect(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["3.99", "2.7"])
+def test_a_version_that_uv_does_not_install_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".python-version").write_text(text)
+    with pytest.raises(SpecError, match=rf"\.python-version: machines cannot get Python {text}"):
+        detect(str(tmp_path))
+    with pytest.raises(SpecError, match=r"\[environment\] python: machines cannot get Python 4\.0"):
+        detect(str(tmp_path), python="4.0")

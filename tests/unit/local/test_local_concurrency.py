@@ -17,7 +17,7 @@ import random, sys, time
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest, NotFound
-cloud, dice = LocalCloud(sys.argv[1], mode=sys.argv[2]), random.Random(int(sys.argv[3]))
+cloud, rng = LocalCloud(sys.argv[1], mode=sys.argv[2]), random.Random(int(sys.argv[3]))
 offer, end = cloud.offers(Requirements())[0], time.monotonic() + 1.5
 deeds = [
     lambda name: cloud.launch(offer, name, boot=Boot(script="setsid sleep 1000 & sleep 1000"), labels={}),
@@ -26,12 +26,12 @@ deeds = [
     lambda name: cloud.stop(name),
     lambda name: cloud.start(name),
     lambda name: cloud.preempt(name, notice=False),
-    lambda name: cloud.set_metadata(name, {"mood": str(dice.random())}),
+    lambda name: cloud.set_metadata(name, {"mood": str(rng.random())}),
     lambda name: [machine.status for machine in cloud.machines()],
 ]
 while time.monotonic() < end:
     try:
-        dice.choice(deeds)(f"m{dice.randrange(2)}")
+        rng.choice(deeds)(f"m{rng.randrange(2)}")
     except (NotFound, BadRequest):
         pass
 """
@@ -41,7 +41,7 @@ while time.monotonic() < end:
 def test_a_crowd_leaves_a_sound_cloud_and_no_process_behind(cloud: LocalCloud, mode: str) -> None:
     command = [sys.executable, "-c", _USER, cloud.root, mode]
     users = [subprocess.Popen([*command, str(seed)]) for seed in range(4)]
-    assert [user.wait(timeout=60) for user in users] == [0] * 4
+    assert [user.wait(timeout=600) for user in users] == [0] * 4
     left = cloud.machines()
     assert {machine.status for machine in left} <= {"pending", "running", "stopping", "stopped"}
     markers = [f"{machine.name}.{(cloud._folder(machine.name).facts() or {})['id']}" for machine in left]

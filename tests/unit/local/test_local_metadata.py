@@ -227,7 +227,7 @@ def test_no_change_is_missed_between_two_requests(shared: LocalCloud, get: Any) 
 
 def test_malformed_requests_do_not_end_the_server(shared: LocalCloud, get: Any) -> None:
     address, port = shared.metadata_host("m").split(":")
-    dice = random.Random(7)
+    rng = random.Random(7)
     pieces = [
         b"GET",
         b" ",
@@ -248,7 +248,7 @@ def test_malformed_requests_do_not_end_the_server(shared: LocalCloud, get: Any) 
     ]
     for _ in range(200):
         with socket.create_connection((address, int(port)), timeout=5) as client:
-            client.sendall(b"".join(dice.choices(pieces, k=dice.randrange(1, 30))))
+            client.sendall(b"".join(rng.choices(pieces, k=rng.randrange(1, 30))))
     with socket.create_connection((address, int(port)), timeout=5) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000)
         assert b" 431 " in client.recv(65536)

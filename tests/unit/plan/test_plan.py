@@ -6,8 +6,6 @@ import msgspec
 import pytest
 from tests.unit.plan.worlds import NOW, described, machine, offer, placed, spec, view, world
 
-from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Machine
-from outlast.records.machines import MachineRecordView
 from outlast.runs import events as ev
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import (
@@ -18,7 +16,6 @@ from outlast.supervisor.world import (
     PlaceAttempt,
     Reap,
     Release,
-    RunView,
     StopAtLimit,
     Wait,
 )
@@ -248,6 +245,24 @@ def test_unlisted_offers_make_the_run_wait_and_fail_nothing() -> None:
     assert isinstance(step, Wait)
 
 
+def test_a_silent_zone_hides_its_own_machines_only() -> None:
+    silent = {"local/here-a": "UNREACHABLE"}
+    assert plan(world(view(*STARTED), unreachable=silent)) == (), "its agent still sends heartbeats"
+    assert plan(world(view(placed(1)), unreachable=silent)) == ()
+    assert plan(world(view(*STARTED, ev.Cancelled()), unreachable=silent)) == (), "it cannot be deleted yet"
+    (elsewhere,) = plan(world(view(*STARTED), unreachable={"local/there-a": "UNREACHABLE"}))
+    assert isinstance(elsewhere, MarkLost)
+    (place,) = plan(world(view(), unreachable=silent))
+    assert isinstance(place, PlaceAttempt)
+    assert place.offer.zone == "here-b", "a new attempt goes to a zone that answers"
+
+
+def test_a_run_leaves_a_silent_zone_once_its_heartbeats_stop() -> None:
+    (step,) = plan(world(view(*STARTED, silent_s=16.0), unreachable={"local/here-a": "UNREACHABLE"}))
+    assert isinstance(step, MarkLost)
+    assert step.why == "no heartbeat for 16 s, and zone here-a does not answer"
+
+
 def test_nothing_is_decided_about_an_unreachable_cloud() -> None:
     unreachable = {"local": "unreachable"}
     assert plan(world(view(*STARTED), unreachable=unreachable)) == ()
@@ -325,64 +340,3 @@ def test_the_plan_of_a_busy_workspace_reads_like_this() -> None:
         "give up attempt 1 of c-1: its machine is stopped: preempted",
         "delete z-9-a7 on local: attempt 7 of z-9 no longer owns it",
     ]
-
-
-def by_hand(label: str = "id1") -> Machine:
-    return msgspec.structs.replace(
-        machine(1), name="box", labels={LABEL_WORKSPACE: world().workspace_id, LABEL_MACHINE: label}
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "why"),
-    [
-        (MachineRecordView(id="id1", phase="ready"), ""),
-        (MachineRecordView(id="id1", phase="creating", owner_silent_s=10.0), ""),
-        (
-            MachineRecordView(id="id1", phase="creating", owner_silent_s=float("inf")),
-            "the process that was creating it has died",
-        ),
-        (
-            MachineRecordView(id="id1", phase="creating", owner_silent_s=901.0),
-            "the process that was creating it has died",
-        ),
-        (
-            MachineRecordView(id="id1", phase="deleting", owner_silent_s=float("inf")),
-            "the process that was deleting it has died",
-        ),
-        (MachineRecordView(id="id1", phase="deleting", owner_silent_s=10.0), ""),
-        (MachineRecordView(id="id2", phase="ready"), "it has no record"),
-        (None, "it has no record"),
-    ],
-)
-def test_a_machine_without_a_run_is_reaped_only_without_a_valid_record(
-    record: MachineRecordView | None, why: str
-) -> None:
-    seen = msgspec.structs.replace(world(machines=[by_hand()]), machine_records={"box": record})
-    wanted = (Reap(cloud="local", machine="box", why=why, machine_record="id1"),) if why else ()
-    assert plan(seen) == wanted
-
-
-@pytest.mark.parametrize(
-    ("age_s", "until_idle", "supervisor_vm", "runs", "gone"),
-    [
-        (1000.0, True, "", [], True),
-        (1000.0, False, "", [], False),
-        (100.0, True, "", [], False),  # it waits for the first run
-        (1000.0, True, "box", [], False),  # it goes by itself, when it has looked again
-        (1000.0, True, "", [view()], False),
-    ],
-)
-def test_a_supervisor_machine_with_until_idle_is_reaped_when_no_run_is_alive(
-    age_s: float, until_idle: bool, supervisor_vm: str, runs: list[RunView], gone: bool
-) -> None:
-    box = msgspec.structs.replace(by_hand(), created_at=50.0, seen_at=50.0 + age_s)
-    record = MachineRecordView(id="id1", phase="ready", until_idle=until_idle)
-    seen = msgspec.structs.replace(
-        world(*runs, machines=[box]), machine_records={"box": record}, supervisor_vm=supervisor_vm
-    )
-    assert any(isinstance(step, Reap) for step in plan(seen)) is gone
-
-
-def test_a_machine_with_an_unreadable_record_is_left_alone() -> None:
-    assert plan(world(machines=[by_hand()])) == ()

@@ -32,7 +32,6 @@ def run(*argv: str) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside this repository")
 def test_reproduces_the_public_figures_and_reaches_our_goals() -> None:
     rows = run("--set", "first", "--set", "second", "--no-foresight")
@@ -45,9 +44,9 @@ def test_reproduces_the_public_figures_and_reaches_our_goals() -> None:
 
 
 def test_replays_other_traces_deadlines_and_starts(tmp_path: Path) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for name in ("east_x_1", "west_x_1"):
-        windows = {str(number): "".join(dice.choice("0001") for _ in range(60)) for number in range(4)}
+        windows = {str(number): "".join(rng.choice("0001") for _ in range(60)) for number in range(4)}
         (tmp_path / f"{name}.json").write_text(json.dumps({"gap_seconds": 900, "windows": windows}))
     argv = ["--set", "own", "--traces", str(tmp_path), "--work", "6", "--deadlines", "8,12", "--starts", "0.1"]
     alone = {row["policy"]: row for row in run(*argv, "--prices", "2,0.5")["own"]}
@@ -80,20 +79,20 @@ def grid() -> ModuleType:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_grid_oracle_agrees_with_the_reference(seed: int) -> None:
     pytest.importorskip("numpy")
-    dice = random.Random(seed)
-    start_s = dice.choice([0, 72, 180, 600, 1440])
+    rng = random.Random(seed)
+    start_s = rng.choice([0, 72, 180, 600, 1440])
     job = ReplayJob(
-        work_s=24 * 600 + dice.choice([0, 60, 300]),
-        deadline_s=(24 + dice.randint(5, 30)) * 600,
+        work_s=24 * 600 + rng.choice([0, 60, 300]),
+        deadline_s=(24 + rng.randint(5, 30)) * 600,
         on_demand=OnDemand(price=3.06, start_s=start_s),
     )
     zones = [
         ReplayZone(
             name=str(number),
-            ticks="".join(dice.choice("01") * dice.randint(1, 6) for _ in range(20)),
+            ticks="".join(rng.choice("01") * rng.randint(1, 6) for _ in range(20)),
             price=0.97,
             start_s=start_s,
         )
-        for number in range(dice.randint(1, 2))
+        for number in range(rng.randint(1, 2))
     ]
     assert grid().foresight_on_grid(job, zones, tick_s=600) == pytest.approx(least_cost_path(job, zones, tick_s=600))

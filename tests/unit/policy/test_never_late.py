@@ -13,11 +13,13 @@ from outlast.policy.replay import Outcome, ReplayJob, ReplayZone, replay
 TICKS_S = st.sampled_from([1.0, 7.0, 60.0, 300.0, 600.0, 601.5, 3600.0])
 
 
-def weather(length: int) -> st.SearchStrategy[str]:
+def capacity(length: int) -> st.SearchStrategy[str]:
     """Capacity in stretches: blips, hours, days; and the two that never change."""
     stretch = st.tuples(st.sampled_from("01"), st.sampled_from([1, 1, 2, 3, 8, 30, 100]))
-    mixed = st.lists(stretch, min_size=1, max_size=40).map(lambda all_: "".join(c * n for c, n in all_))
-    return st.one_of(mixed, st.text("01", min_size=1, max_size=length), st.sampled_from(["0" * length, "1" * length]))
+    stretches = st.lists(stretch, min_size=1, max_size=40).map(lambda all_: "".join(c * n for c, n in all_))
+    return st.one_of(
+        stretches, st.text("01", min_size=1, max_size=length), st.sampled_from(["0" * length, "1" * length])
+    )
 
 
 @st.composite
@@ -36,7 +38,7 @@ def jobs(draw: st.DrawFn) -> tuple[ReplayJob, list[ReplayZone], float]:
     zones = [
         ReplayZone(
             name=f"zone-{number}",
-            ticks=draw(weather(200)),
+            ticks=draw(capacity(200)),
             price=price * draw(st.sampled_from([1.0, 1.0, 0.5])),
             start_s=start_s * draw(st.sampled_from([1.0, 1.0, 0.3, 3.0])),
             move_usd=draw(st.sampled_from([0.0, 0.0, 0.05])),

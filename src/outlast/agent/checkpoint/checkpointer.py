@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import assert_never
 
-from outlast.agent.attempt import AttemptWriter, Ending
+from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.commit import Committer
 from outlast.agent.checkpoint.decide import (
     ONLY_INCOMPLETE,
@@ -30,6 +30,7 @@ from outlast.agent.outputs import QUICK_BYTES, OutputSender
 from outlast.agent.paths import AttemptPaths
 from outlast.agent.process import Command
 from outlast.errors import WorkspaceError
+from outlast.runs.events import Ending
 from outlast.runs.manifest import Manifest
 from outlast.spec.checkpoint_patterns import with_sidecars
 from outlast.spec.spec import CheckpointSpec
@@ -85,7 +86,8 @@ class Checkpointer:
         each: ParallelMap = in_parallel,
         clock: Clock = time,
         lock: AbstractContextManager[object] | None = None,
-        committer_type: type[Committer] = Committer,
+        node: int = 0,
+        committer_type: Callable[..., Committer] = Committer,
     ) -> None:
         self.clock = clock
         self.report = report
@@ -93,13 +95,15 @@ class Checkpointer:
             paths.checkpoints, names=with_sidecars(rule.names), home=paths.home, report=report, clock=clock
         )
         self.outputs = OutputSender(
-            attempt.workspace.bucket, attempt.run, attempt.number, folder=paths.outputs, report=report
+            attempt.workspace.bucket, attempt.run, attempt.number, folder=paths.outputs, node=node, report=report
         )
         self.committer = committer_type(attempt, paths=paths, rule=rule, outputs=self.outputs, report=report, each=each)
         self.unsaved = Unsaved(report, clock=clock.monotonic)
         self.last_change_at = clock.monotonic()
         # Why the last commit failed, and whether the store was the cause.
         self.trouble, self.store_failed = "", False
+        # How long the last commit took.
+        self.commit_s = 0.0
         self._every_s = rule.every_s
         self._no_room = False
         self._lock = lock or threading.Lock()
@@ -112,8 +116,14 @@ class Checkpointer:
 
     def restored(self, manifest: Manifest) -> None:
         """Record that the folder holds this checkpoint, which needs neither a commit nor an upload."""
-        self.committer.parts.learn(manifest.files, manifest.digests)
-        self.committer.committed = self.scanner.scan_folder()
+        self.committer.restored(manifest, self.scanner.scan_folder())
+
+    def has_changes(self) -> bool:
+        """Return whether the folder holds more than was restored, complete or not."""
+        snapshot, base = self.scanner.scan_folder(), self.committer.committed
+        if snapshot.incomplete or snapshot.temporary or self.committer.waiting:
+            return True
+        return not snapshot.same(base) if base is not None else not snapshot.empty
 
     # While the command runs
 
@@ -155,7 +165,7 @@ class Checkpointer:
             if self._carry_out(decision, snapshot):
                 changed_since = 0.0
                 next_at = began + (self._every_s or self._pause_s(now() - began))
-            elif self.trouble and not isinstance(decision, KeepWaiting):
+            elif (self.trouble or self.committer.waiting) and not isinstance(decision, KeepWaiting):
                 next_at = now() + _RETRY_S
 
     def _pause_s(self, commit_s: float) -> float:
@@ -215,8 +225,10 @@ class Checkpointer:
                 return False
             try:
                 self.trouble, self.store_failed = "", False
+                began = self.clock.monotonic()
                 done = self.committer.commit(snapshot, copy_first=copy_first)
-                self.unsaved.note("" if done else self._why_outrun())
+                self.commit_s = self.clock.monotonic() - began if done else self.commit_s
+                self.unsaved.note("" if done else self.committer.waiting or self._why_outrun())
                 return done
             except (WorkspaceError, OSError, ValueError) as problem:
                 # An unreadable file or a store that refuses: the next checkpoint may succeed, so the loop must survive.
@@ -275,7 +287,7 @@ class Checkpointer:
             else:
                 tries -= 1
             snapshot = self.scanner.scan_folder(command_ended=ending != "cut")
-        return self.trouble or ONLY_INCOMPLETE
+        return self.trouble or self.committer.waiting or ONLY_INCOMPLETE
 
 
 def _pauses_s() -> Iterator[float]:

@@ -53,6 +53,8 @@ class Committer:
         self._copy = os.path.join(paths.home, "checkpoint-copy")
         self._count = 0
         self._reported_metric = False
+        # Why a stored snapshot is not committed yet: other machines of the run have not stored theirs.
+        self.waiting = ""
 
     def is_committed(self, snapshot: FolderSnapshot) -> bool:
         return self.committed is not None and snapshot.same(self.committed)
@@ -67,7 +69,20 @@ class Committer:
             return False
         # A program that resumes from this checkpoint does not write again the outputs that it wrote before it.
         self.outputs.send_few()
-        links = tuple(StoredFile(path=path, link=target) for path, target in sorted(snapshot.links.items()))
+        if not self._record(snapshot, files + links_of(snapshot)):
+            return False
+        self.committed, self.step = snapshot, step_of(snapshot)
+        return True
+
+    def restored(self, manifest: Manifest, snapshot: FolderSnapshot) -> None:
+        """Record that the folder holds this checkpoint, which needs neither a commit nor an upload."""
+        self.parts.learn(manifest.files, manifest.digests)
+        self.committed = snapshot
+
+    def _record(
+        self, snapshot: FolderSnapshot, files: tuple[StoredFile, ...], folders: frozenset[str] = frozenset()
+    ) -> bool:
+        """Write the manifest and `Saved`, and prune. Returns False if a later attempt has fenced this one."""
         step = step_of(snapshot)
         # A new name for each try: the store may have written the last manifest although its answer was lost.
         self._count += 1
@@ -76,16 +91,25 @@ class Committer:
             run=self.attempt.run,
             checkpoint=name,
             attempt=self.attempt.number,
-            files=files + links,
-            folders=tuple(sorted(snapshot.folders)),
+            files=files,
+            folders=tuple(sorted(snapshot.folders | folders)),
             step=step,
+            changed_ns={path: changed_ns for path, (_, changed_ns, _) in snapshot.files.items()},
         )
         write_manifest(self.attempt.workspace.bucket, manifest, self.parts)
-        if not self.attempt.saved(name, step=step, size=manifest.bytes, metrics=self._metrics(snapshot, step)):
+        metrics, changed_at = self._metrics(snapshot, step), snapshot.changed_at
+        if not self.attempt.saved(name, step=step, size=manifest.bytes, changed_at=changed_at, metrics=metrics):
             return False
-        self.committed, self.step = snapshot, step
         self._prune(name)
         return True
+
+    def _paths(self, snapshot: FolderSnapshot) -> list[str]:
+        """Return the files to store."""
+        return snapshot.paths
+
+    def _pending(self) -> frozenset[str]:
+        """Return parts that a later commit needs although no checkpoint has them yet."""
+        return frozenset()
 
     def _upload(self, snapshot: FolderSnapshot, *, copy_first: bool) -> tuple[StoredFile, ...] | None:
         """Store all bodies. Returns None if the folder changed meanwhile."""
@@ -106,7 +130,7 @@ class Committer:
         try:
             if not _copy_folder(self.folder, snapshot, self._copy):
                 return None
-            files = upload_files(self.parts, self._copy, snapshot.paths, each=self.each)
+            files = upload_files(self.parts, self._copy, self._paths(snapshot), each=self.each)
         finally:
             _discard(self._copy)
         self.outrun = not is_unchanged(self.folder, snapshot)
@@ -118,7 +142,7 @@ class Committer:
 
         try:
             files = upload_files(
-                self.parts, self.folder, snapshot.paths, each=self.each, seen=snapshot.files, once_read=compare
+                self.parts, self.folder, self._paths(snapshot), each=self.each, seen=snapshot.files, once_read=compare
             )
         except Changed:
             self.outrun = True
@@ -148,10 +172,15 @@ class Committer:
                 state.checkpoints,
                 rule=self.rule,
                 parts=self.parts,
+                pending=self._pending(),
                 each=self.each,
             )
         except WorkspaceError as problem:
             self.report(f"old checkpoints could not be deleted now: {problem}")
+
+
+def links_of(snapshot: FolderSnapshot) -> tuple[StoredFile, ...]:
+    return tuple(StoredFile(path=path, link=target) for path, target in sorted(snapshot.links.items()))
 
 
 def _copy_folder(folder: str, snapshot: FolderSnapshot, target: str) -> bool:

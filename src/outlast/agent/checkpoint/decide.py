@@ -12,8 +12,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from outlast.agent.attempt import Ending
 from outlast.agent.checkpoint.snapshot import FolderSnapshot, undecodable_name
+from outlast.runs.events import Ending
 
 # A folder that has not changed for this long is complete.
 SETTLED_S = 0.5

@@ -6,9 +6,10 @@ Values that are not finite numbers do not count.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
+
+from outlast.runs.metrics import finite
 
 _MARKER = "checkpoint.json"
 # Read from the end of the log: metrics logged before that do not belong to the checkpoint.
@@ -20,7 +21,7 @@ def metric_of(name: str, *, folder: str, paths: Sequence[str], log: str, step: i
     # Folders of the trainer library are named by their steps: the last is the newest.
     markers = [path for path in paths if os.path.basename(path) == _MARKER]
     stored = _stored(os.path.join(folder, max(markers))) if markers else {}
-    return _finite(stored[name]) if name in stored else _logged(log, name, step)
+    return finite(stored[name]) if name in stored else _logged(log, name, step)
 
 
 def _stored(path: str) -> dict[str, object]:
@@ -39,9 +40,9 @@ def _logged(log: str, name: str, step: int | None) -> float | None:
     """
     for line in reversed(_tail(log)):
         row = _decoded(line)
-        at = _finite(row.get("step"))
+        at = finite(row.get("step"))
         if at is not None and (step is None or at <= step) and name in row:
-            return _finite(row[name])
+            return finite(row[name])
     return None
 
 
@@ -61,12 +62,3 @@ def _decoded(body: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None

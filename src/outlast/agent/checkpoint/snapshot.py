@@ -34,6 +34,7 @@ _TRAINER_FOLDER = re.compile(r"step-\d{9}")
 _STEP = re.compile(
     r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE
 )
+_STEP_FOLDER = re.compile(r"/(\d{1,9})(?=/)")
 _STEP_HINTS = ("checkpoint", "ckpt", "step", "model", "iter", "epoch", "round", "snapshot")
 
 
@@ -228,11 +229,16 @@ def _is_kept(folder: str, path: str, target: str, kept: Collection[str]) -> bool
 
 def step_of(snapshot: FolderSnapshot) -> int | None:
     """Return the highest step in a file or folder name, for display."""
-    joined = "/".join(snapshot.files)
+    return highest_step(snapshot.files)
+
+
+def highest_step(paths: Iterable[str]) -> int | None:
+    """Return the highest step in the names of checkpoint files."""
+    joined = "/".join(paths)
     lowered = joined.lower()
-    if not any(hint in lowered for hint in _STEP_HINTS):
-        return None
-    return max(map(int, _STEP.findall(joined)), default=None)
+    found = _STEP.findall(joined) if any(hint in lowered for hint in _STEP_HINTS) else []
+    # Orbax names a folder by the step alone.
+    return max(map(int, found or _STEP_FOLDER.findall(f"/{joined}")), default=None)
 
 
 def undecodable_name(snapshot: FolderSnapshot) -> str:

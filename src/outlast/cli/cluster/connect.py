@@ -9,13 +9,13 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
 from outlast.cli.cluster.find import cluster_argument, complete_cluster, find_cluster
 from outlast.cli.machine.find import interactive_cloud
-from outlast.cli.shared.command import command
+from outlast.cli.shared.command import OutlastCommand, command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
@@ -51,16 +51,62 @@ def connect(workspace_url: str, name: str) -> tuple[Clusters, InteractiveCloud, 
     return clusters, interactive_cloud(found.cloud), found
 
 
-def command_after(command: tuple[str, ...], wait: bool) -> tuple[tuple[str, ...], bool]:
-    """Return the command after `--`, and whether `--wait` precedes it."""
-    argv = list(command)
-    if argv[:1] == ["--wait"]:
-        argv, wait = argv[1:], True
-    if argv[:1] == ["--"]:
-        argv = argv[1:]
-    if not argv:
-        raise UsageError("no command given", hint="write it after `--`")
-    return tuple(argv), wait
+class ClusterCommand(OutlastCommand):
+    """A command with the arguments `NAME [OPTIONS] [--] COMMAND...`: options may stand before and after the name.
+
+    From the first word of COMMAND on, or from `--` on, every argument belongs to COMMAND. `--tmux` and `-y`, which
+    users of Ray's launcher type, are accepted and explained.
+    """
+
+    _HABITS: ClassVar[dict[str, str]] = {
+        "--tmux": "`--tmux` is not needed: the command runs on the head and continues without this terminal",
+        "-y": "`-y` is not needed: nothing is asked",
+        "--yes": "`--yes` is not needed: nothing is asked",
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, positional = self._split(args)
+        for habit in (option for option in own if option in self._HABITS):
+            note(self._HABITS[habit])
+        own = [option for option in own if option not in self._HABITS]
+        if len(positional) == 1 and not ctx.resilient_parsing and "--help" not in own and "-h" not in own:
+            raise UsageError("no command given", hint=f"write it after the name: {ctx.command_path} NAME -- COMMAND")
+        return super().parse_args(ctx, [*own, "--", *positional])
+
+    def _split(self, args: list[str]) -> tuple[list[str], list[str]]:
+        """Return the options of this command with their values, and the name with the words of COMMAND."""
+        takes_value = {
+            text
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for text in option.opts
+        }
+        own: list[str] = []
+        positional: list[str] = []
+        rest = list(args)
+        while rest and len(positional) < 2:
+            word = rest.pop(0)
+            if word == "--":
+                return own, [*positional, *rest]
+            if not word.startswith("-") or word == "-":
+                positional.append(word)
+                continue
+            own.append(word)
+            if word in takes_value and rest:
+                own.append(rest.pop(0))
+        # Ray's launcher separates a script from its arguments: `FILE script.py -- ARGUMENTS`.
+        if rest[:1] == ["--"] and positional[-1].endswith(".py"):
+            rest.pop(0)
+        return own, [*positional, *rest]
+
+
+def with_interpreter(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """Return the command, with `python` before a Python file of the uploaded folder, as Ray's launcher does."""
+    script = command[0]
+    if not script.endswith(".py") or not os.path.isfile(os.path.join(folder, script)):
+        return command
+    note(f"`{script}` is a Python file: running `python {script}`")
+    return ("python", *command)
 
 
 @command(interrupt="left the head; programs there continue")
@@ -89,8 +135,8 @@ def attach(name: str, workspace_url: str) -> int:
 
 @command(
     "exec",
-    interrupt="left the head; the cluster continues, and costs: `outlast cluster down` ends it",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    interrupt="left the head; the cluster keeps running and is billed: `outlast cluster down` ends it",
+    cls=ClusterCommand,
 )
 @workspace_option
 @needs_name
@@ -99,9 +145,8 @@ def exec_command(name: str, command: tuple[str, ...], workspace_url: str) -> int
     """Run COMMAND on the head of the cluster NAME, with Ray's variables, and exit with its code."""
     from outlast.cluster.status import SEPARATE_CONNECTION, head_link
 
-    argv, _ = command_after(command, False)
     _, cloud, found = connect(workspace_url, name)
-    line = argv[0] if len(argv) == 1 else shlex.join(argv)
+    line = command[0] if len(command) == 1 else shlex.join(command)
     ssh = [*head_link(cloud, found).argv(options=SEPARATE_CONNECTION), "--", _as_root(line)]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,7 +162,7 @@ def _as_root(line: str) -> str:
     return f'if [ "$(id -u)" = 0 ]; then bash -c {inner}; else sudo -n -H bash -c {inner}; fi'
 
 
-@command(interrupt="closed the tunnel; the cluster continues, and costs: `outlast cluster down` ends it")
+@command(interrupt="closed the tunnel; the cluster keeps running and is billed: `outlast cluster down` ends it")
 @cluster_argument
 @click.option(
     "--port", metavar="N", default=0, type=click.IntRange(0, 65535), help="Local port (that of the dashboard)."
@@ -155,7 +200,7 @@ class _Head:
         self.cloud = cloud
         self.name = name
 
-    def connect(self, *, report: Report, patient: bool) -> Link:
+    def connect(self, *, report: Report, wait: bool) -> Link:
         from outlast.cluster.paths import FOLDER
         from outlast.cluster.status import head_link
         from outlast.sync.target import TargetEnded
@@ -171,7 +216,7 @@ class _Head:
                 report(f"token: {token}")
                 return link
             except (NotFound, BadRequest, CloudUnreachable) as problem:
-                if not patient:
+                if not wait:
                     raise
                 why = f"{problem.message}; waiting for another head"
             if why != reported:

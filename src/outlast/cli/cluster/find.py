@@ -16,14 +16,19 @@ from outlast.errors import OutlastError, SpecError, UsageError
 if TYPE_CHECKING:
     from outlast.cluster.record import Cluster, Clusters
     from outlast.cluster.up import ClusterOptions
-    from outlast.spec.cluster import ClusterSpec
+    from outlast.spec.cluster import ClusterSpec, NodeKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 _YAML = (".yaml", ".yml")
 
 
-def cluster_options(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
-    """Read the options of a cluster, and notes about deviations from the file. Raises SpecError, UsageError."""
+def cluster_options(
+    file: str, cloud_name: str, *, image: str = "", container: str = ""
+) -> tuple[ClusterOptions, list[str]]:
+    """Read the options of a cluster, and notes about deviations from the file. Raises SpecError, UsageError.
+
+    `image` and `container` replace those of all machines in the file; with `none`, Ray runs outside of containers.
+    """
     import msgspec
 
     from outlast.cluster.up import ClusterOptions, file_name
@@ -39,14 +44,27 @@ def cluster_options(file: str, cloud_name: str) -> tuple[ClusterOptions, list[st
         path, folder, source = project.source.partition(" [")[0], project.folder, project.source
     if cloud_name:
         spec = msgspec.structs.replace(spec, cloud=cloud_name)
+    kinds = [_with_images(kind, image, container) for kind in (spec.head, *spec.workers)]
+    spec = msgspec.structs.replace(spec, head=kinds[0], workers=tuple(kinds[1:]))
     return ClusterOptions(spec=spec, source=source, file=file_name(path), folder=folder, who=current_user()), notes
+
+
+def _with_images(kind: NodeKind, image: str, container: str) -> NodeKind:
+    import msgspec
+
+    if image:
+        kind = msgspec.structs.replace(kind, image=image)
+    if container and kind.container is not None:
+        other = None if container == "none" else msgspec.structs.replace(kind.container, image=container)
+        kind = msgspec.structs.replace(kind, container=other)
+    return kind
 
 
 def _project_cluster(project: Project) -> ClusterSpec:
     import msgspec
 
     from outlast.spec.cluster import parse_cluster
-    from outlast.spec.parse import read_code
+    from outlast.spec.parse import read_code, read_environment
     from outlast.spec.reader import Reader
     from outlast.spec.resources import volumes
 
@@ -58,10 +76,11 @@ def _project_cluster(project: Project) -> ClusterSpec:
     spec = parse_cluster(project.table, name=project.name, source=project.source)
     reader = Reader(project.table)
     code = read_code(reader.section_of("code")) if "code" in project.table else None
+    environment = read_environment(reader)
     mounted = volumes(reader.section_of("volumes"))
     if reader.problems:
         raise SpecError(reader.problems, source=project.source)
-    return msgspec.structs.replace(spec, code=code, volumes=mounted)
+    return msgspec.structs.replace(spec, code=code, environment=environment, volumes=mounted)
 
 
 def _ray_file(path: str) -> tuple[ClusterSpec, list[str]]:

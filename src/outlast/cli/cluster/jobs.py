@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.cluster.connect import command_after, command_argument, connect, needs_name
+from outlast.cli.cluster.connect import ClusterCommand, command_argument, connect, needs_name, with_interpreter
 from outlast.cli.cluster.find import cluster_argument
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.interrupt_text import interruptible
@@ -41,7 +41,7 @@ def _job_options(command: F) -> F:
 @command(
     progress="submitting",
     interrupt="a submitted job continues: `outlast cluster jobs` lists it, `outlast cluster logs -f` follows it",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ClusterCommand,
 )
 @click.option("--wait", is_flag=True, help="Follow the output, and exit with the exit code of the job.")
 @_job_options
@@ -61,7 +61,7 @@ def submit(
     from outlast.cluster import jobs as work
     from outlast.user import current_user
 
-    command, wait = command_after(command, wait)
+    command = with_interpreter(command, folder)
     clusters, cloud, found = connect(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
@@ -94,7 +94,7 @@ def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id:
     progress="submitting",
     interrupt="submitted jobs continue: `outlast cluster jobs`",
     json_text="a list of the submitted jobs: `id`, and the value of each axis",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ClusterCommand,
 )
 @click.option("--axis", "axes", multiple=True, metavar="NAME=V1,V2", help="One axis of the grid; may be repeated.")
 @_job_options
@@ -118,7 +118,7 @@ def matrix(
     from outlast.cluster import jobs as work
     from outlast.user import current_user
 
-    command, _ = command_after(command, False)
+    command = with_interpreter(command, folder)
     given = dict(parse_assignment(text, option="--axis") for text in axes)
     points = work.grid({axis: values.split(",") for axis, values in given.items()}, command)
     clusters, cloud, found = connect(workspace_url, name)

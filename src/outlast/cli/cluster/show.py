@@ -49,7 +49,7 @@ def list_command(workspace_url: str, as_json: bool) -> int:
 
 @command(
     progress="querying the head",
-    interrupt="stopped reading; the cluster continues, and costs: `outlast cluster down` ends it",
+    interrupt="stopped reading; the cluster keeps running and is billed: `outlast cluster down` ends it",
     json="ClusterStatus",
 )
 @cluster_argument

@@ -13,6 +13,7 @@ from outlast.cli.machine.find import interactive_cloud, interactive_clouds
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.resources import agreed
 from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.errors import NoSuchRun
 
@@ -30,14 +31,19 @@ from outlast.errors import NoSuchRun
     shell_complete=complete_cloud,
     help="Cloud, instead of that in the file.",
 )
+@click.option("--image", default="", metavar="NAME", help="Boot image of all machines, instead of those in the file.")
+@click.option(
+    "--container", default="", metavar="IMAGE", help="Container image instead of that in the file, or `none`."
+)
 @click.option("--dry-run", is_flag=True, help="Print the machines; launch nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Accepted as by `ray up`; nothing is asked.")
 @workspace_option
-def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:
+def up(file: str, workspace_url: str, cloud_name: str, image: str, container: str, dry_run: bool, yes: bool) -> int:
     """Start a cluster from `[cluster]` in outlast.toml or from a Ray cluster file. Repeating it adopts its machines."""
     from outlast.cluster.record import Clusters
     from outlast.cluster.up import Up, check
 
-    options, notes = cluster_options(file, cloud_name)
+    options, notes = cluster_options(file, cloud_name, image=image, container=container)
     for line in notes:
         note(f"note: {line}")
     clusters = Clusters(find_workspace(workspace_url))
@@ -62,12 +68,13 @@ def _print_plan(spec: Any) -> None:
 
 @command(
     progress="deleting machines",
-    interrupt="machines may be left, and cost; repeat `outlast cluster down` to delete them",
+    interrupt="machines may be left and billed; repeat `outlast cluster down` to delete them",
 )
 @cluster_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @workspace_option
-def down(name: str, workspace_url: str) -> int:
-    """Take a cluster down: delete every machine in every status, with its disk. It may be repeated.
+def down(name: str, yes: bool, workspace_url: str) -> int:
+    """Take a cluster down: delete every machine in every status, with its disk. It asks first, and may be repeated.
 
     NAME is a cluster, or the file from which it was started.
     """
@@ -82,10 +89,18 @@ def down(name: str, workspace_url: str) -> int:
         stray = without_record(clusters, known, name) if name and not os.path.exists(name) else []
         if not stray:
             raise
+        names = ", ".join(machine.name for _, machine in stray)
+        if not yes and not agreed(f"delete {names}, which have no record, with their disks?"):
+            note("nothing was deleted")
+            return 0
         for cloud, machine in stray:
             note(f"deleting {machine.name} ({machine.status}), which has no record")
             cloud.delete(machine.name)
             clusters.machine_records.remove(machine.name)
+        return 0
+    question = f"delete {found.name} on {found.cloud}: every machine, with its disk and its running jobs?"
+    if not yes and not agreed(question):
+        note("nothing was deleted")
         return 0
     cost = take_down(clusters, {**known, found.cloud: interactive_cloud(found.cloud)}, found, report=note)
     click.echo(f"{found.name} is down; total cost {money(cost)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from outlast.billing.ledger import CAUSES, By, LedgerLine, Sum, after, grouped, total
-from outlast.billing.ledger_store import LedgerStore, resource_lines
+from outlast.app.costs import spending
+from outlast.billing.ledger import CAUSE_LABELS, CAUSES, By, LedgerLine, Sum, grouped, total
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds, complete_run, json_option, workspace_option
+from outlast.cli.shared.options import complete_run, json_option, workspace_option
+from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
-from outlast.errors import UsageError
-from outlast.spec.quantity import describe_s, duration_s
+from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
     from outlast.workspace import Workspace
@@ -41,17 +40,12 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     """
     workspace = find_workspace(workspace_url)
     now = time.time()
-    begin = when(since, now) if since else 0.0
-    ledger = LedgerStore(workspace)
-    lines, unreachable = _lines(workspace, ledger, run_name, now)
-    code = report_damaged(ledger.damaged, so="; its cost is not included")
-    for name, why in unreachable.items():
+    with naming_options({"since": "--since"}):
+        found = spending(workspace, run_name, who=who, since=since, now=now)
+    code = report_damaged(found.damaged, so="; its cost is not included")
+    for name, why in found.unreachable.items():
         note(f"{name}: {why}; manual machines there are not included")
-    if who:
-        known = sorted({line.who for line in lines} | {page.who for page in ledger.runs(now)} - {""})
-        check_user(who, known)
-        lines = [line for line in lines if line.who == who]
-    lines = [piece for line in lines if (piece := after(line, begin)) is not None]
+    lines, begin, unreachable = found.lines, found.since, found.unreachable
     chosen = cast(By, by or ("machine" if run_name else "day"))
     if as_json:
         click.echo(_as_json(lines, chosen, since=begin, now=now, unreachable=unreachable))
@@ -59,49 +53,6 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     _print(lines, chosen)
     _print_limits(workspace, now, who)
     return code
-
-
-def _lines(
-    workspace: Workspace, ledger: LedgerStore, run_name: str, now: float
-) -> tuple[list[LedgerLine], dict[str, str]]:
-    if run_name:
-        return list(ledger.run(workspace.find(run_name), now).lines), {}
-    from outlast.machines.billing import open_lines
-    from outlast.records.machines import MachineRecords
-
-    lines = [line for page in [*ledger.runs(now), *ledger.machines()] for line in page.lines]
-    machine_records = MachineRecords(workspace)
-    there, unreachable = (
-        open_lines(cast(Any, clouds(workspace)), machine_records) if machine_records.names() else ([], {})
-    )
-    stores = resource_lines(workspace, now, ledger.damaged)
-    ledger.damaged.update({f"machine {name}": why for name, why in machine_records.damaged.items()})
-    return lines + there + stores, unreachable
-
-
-def when(text: str, now: float) -> float:
-    """Parse a duration before now, or the start of a day in UTC."""
-    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-        try:
-            at = datetime.datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=datetime.UTC).timestamp()
-        except ValueError as problem:
-            raise UsageError(f"--since {text}: invalid date", hint="write it like 2026-11-01") from problem
-        if at > now:
-            raise UsageError(f"--since {text}: the date is in the future")
-        return at
-    try:
-        return now - duration_s(text)
-    except ValueError as problem:
-        raise UsageError(f"--since {text}: {problem}", hint="write it like 7d, 12h or 2026-11-01") from problem
-
-
-def check_user(who: str, known: list[str]) -> None:
-    if who not in known:
-        import difflib
-
-        close = difflib.get_close_matches(who, known, n=3, cutoff=0.4) or known[:8]
-        hint = "known: " + ", ".join(f"`{one}`" for one in close) if close else "no user has submitted anything yet"
-        raise UsageError(f"user `{who}` has never had a run or a machine in this workspace", hint=hint)
 
 
 def _print(lines: list[LedgerLine], by: By) -> None:
@@ -130,7 +81,7 @@ def _print(lines: list[LedgerLine], by: By) -> None:
 
 def _cells(key: str, one: Sum) -> list[str]:
     saved = 1 - one.cost_usd / one.on_demand_usd if one.on_demand_usd else 0.0
-    causes = ", ".join(f"{cause} {money(usd)}" for cause, usd in one.causes.items() if usd)
+    causes = ", ".join(f"{CAUSE_LABELS[cause]} {money(usd)}" for cause, usd in one.causes.items() if usd)
     mark = "~" if one.estimated_usd else ""
     return [
         key,
@@ -145,11 +96,12 @@ def _cells(key: str, one: Sum) -> list[str]:
 
 
 def _print_limits(workspace: Workspace, now: float, who: str) -> None:
-    from outlast.cli.cost.limits import limit_texts
+    from outlast.app.limit_usage import limit_usages
+    from outlast.cli.cost.limits import limit_text
 
-    for limits, used in limit_texts(workspace, now):
-        if not who or limits.who in ("", who):
-            click.echo(dim(f"limit of {limits.whose}: {used}"))
+    for usage in limit_usages(workspace, now):
+        if not who or usage.limits.who in ("", who):
+            click.echo(dim(f"limit of {usage.limits.whose}: {limit_text(usage)}"))
 
 
 def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unreachable: dict[str, str]) -> str:
@@ -199,7 +151,7 @@ def per_day(sums: Mapping[str, Sum], *, width: int = 0) -> str:
     cells = columns - len("2026-11-01  ") - len("  $1234.56")
     rows = [f"{day}  {_bar(sums.get(day), most, cells)}  {_sum(sums.get(day))}".rstrip() for day in days]
     seen = [cause for cause in CAUSES if any(day in sums and cause in sums[day].causes for day in days)]
-    legend = "  ".join(f"{SIGNS[cause]} {cause}" for cause in seen)
+    legend = "  ".join(f"{SIGNS[cause]} {CAUSE_LABELS[cause]}" for cause in seen)
     return "\n".join([*rows, click.style(legend, dim=True)])
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.limit_usage import LimitUsage, limit_usages
 from outlast.billing.ledger_store import LedgerStore
-from outlast.billing.limit_usage import limit_usages
 from outlast.billing.limits import Limits, key_of, read_limits, write_limits
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import json_option, workspace_option
@@ -52,11 +52,11 @@ def limits(
     elif who or is_new:
         _check_user(workspace, who)
     now = time.time()
-    shown = [(one, used) for one, used in limit_texts(workspace, now) if not who or one.who in ("", who)]
+    shown = [usage for usage in limit_usages(workspace, now) if not who or usage.limits.who in ("", who)]
     if as_json:
-        _print_json(workspace, [one for one, _ in shown], now)
+        _print_json(shown)
     elif shown:
-        click.echo(table([[one.who or "workspace", used] for one, used in shown], header=["WHO", "USED"]))
+        click.echo(table([[u.limits.who or "workspace", limit_text(u)] for u in shown], header=["WHO", "USED"]))
     else:
         note("there are no limits; set one with `outlast limits --cost-usd 50 --per month`")
     return 0
@@ -85,7 +85,7 @@ def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new:
 
 
 def _check_user(workspace: Workspace, who: str) -> None:
-    from outlast.cli.cost.cost import check_user
+    from outlast.app.costs import check_user
     from outlast.records.machines import MachineRecords
 
     pages = LedgerStore(workspace).runs(time.time())
@@ -99,26 +99,22 @@ def _check_user(workspace: Workspace, who: str) -> None:
             raise UsageError(problem.message, hint=hint) from problem
 
 
-def limit_texts(workspace: Workspace, now: float) -> list[tuple[Limits, str]]:
-    """Return each limit with a text about its usage."""
-    found = []
-    for row in limit_usages(workspace, now):
-        one = row.limits
-        parts = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
-        parts += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
-        parts = [", ".join(parts) + ("" if one.per == "total" else f" this {one.per}")] if parts else []
-        parts += [f"{one.max_machines} machines at a time"] if one.max_machines else []
-        found.append((one, "; ".join(parts)))
-    return found
+def limit_text(usage: LimitUsage) -> str:
+    """Return a text such as `$3 of $50 this month; 4 machines at a time`."""
+    one = usage.limits
+    parts = [f"${usage.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
+    parts += [f"{usage.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
+    parts = [", ".join(parts) + ("" if one.per == "total" else f" this {one.per}")] if parts else []
+    parts += [f"{one.max_machines} machines at a time"] if one.max_machines else []
+    return "; ".join(parts)
 
 
-def _print_json(workspace: Workspace, shown: list[Limits], now: float) -> None:
+def _print_json(shown: list[LimitUsage]) -> None:
     import json
 
     import msgspec
 
     rows = [
-        {**msgspec.structs.asdict(row.limits), "used_usd": row.used_usd, "used_hours": row.used_hours}
-        for row in limit_usages(workspace, now, shown)
+        {**msgspec.structs.asdict(row.limits), "used_usd": row.used_usd, "used_hours": row.used_hours} for row in shown
     ]
     click.echo(json.dumps(rows, indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import click
@@ -10,22 +11,24 @@ import msgspec
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, parse_option
 from outlast.cli.shared.terminal import note, table
-from outlast.clouds.cloud import Cloud, HasPriceSources, Offer, Requirements
+from outlast.clouds.cloud import Cloud, Offer, Requirements
 from outlast.clouds.traits import known_clouds
 from outlast.errors import CloudError, OutlastError, UsageError
+from outlast.formatting.quantities import gpu_text
 from outlast.spec import quantity
+from outlast.spec.duration import describe_s
 from outlast.store.parallel import in_parallel
 
 _ROWS = 30
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one cloud: its offers and the origin of their prices, or why it has none."""
+    """The answer of one cloud: its offers, each with the origin of its price, or why it has none."""
 
     cloud: str
     offers: tuple[Offer, ...] = ()
-    sources: dict[str, str] = {}
     problem: str = ""
+    hint: str = ""
 
 
 @command(section="costs", progress="querying the clouds", interrupt=READ_ONLY, json="PriceList")
@@ -70,11 +73,11 @@ def prices(
         rows = _cheapest(rows)
     for answer in answers:
         if answer.problem:
-            note(f"{answer.cloud}: {answer.problem}")
+            note(f"{answer.cloud}: {answer.problem}" + (f"; {answer.hint}" if answer.hint else ""))
     if as_json:
         _print_json(rows, answers)
     elif rows:
-        _print(rows, answers, whole=everything)
+        _print(rows, whole=everything)
     if not rows:
         raise _no_offers(answers)
     return 0
@@ -90,19 +93,17 @@ def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
     """Return the offers of a cloud, or its error."""
     try:
         found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]
-        sources = {_key(offer): _source(cloud, offer) for offer in found}
     except OutlastError as problem:
-        return Answer(cloud=cloud.name, problem=problem.message.partition("\n")[0])
-    return Answer(cloud=cloud.name, offers=tuple(found), sources=sources)
+        return Answer(cloud=cloud.name, problem=problem.message.partition("\n")[0], hint=problem.hint)
+    return Answer(cloud=cloud.name, offers=tuple(found))
 
 
-def _key(offer: Offer) -> str:
-    return f"{offer.type} {offer.spot}"
-
-
-def _source(cloud: Cloud, offer: Offer) -> str:
-    """Return the origin and age of a price, as its cloud reports them."""
-    return cloud.price_source(offer) if isinstance(cloud, HasPriceSources) else "unknown"
+def _source(offer: Offer) -> str:
+    """Return the origin of a price, and its age if the origin does not have it."""
+    source = offer.price_source or "unknown"
+    if not offer.price_at or "fetched" in source or "built-in" in source:
+        return source
+    return f"{source}, {describe_s(max(0.0, time.time() - offer.price_at))} old"
 
 
 def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
@@ -117,28 +118,35 @@ def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
     return kept
 
 
-def _print(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], *, whole: bool) -> None:
-    shown = rows if whole else rows[:_ROWS]
-    sources = list(dict.fromkeys(answer.sources[_key(offer)] for answer, offer in shown))
+def _print(rows: list[tuple[Answer, Offer]], *, whole: bool) -> None:
+    shown = [offer for _, offer in (rows if whole else rows[:_ROWS])]
+    # One line per origin: the ages of its prices differ by zone.
+    sources = list(dict.fromkeys(offer.price_source for offer in shown))
     cells = [
         [
             offer.cloud,
             offer.type,
             f"{offer.cpus:g}",
             f"{offer.memory_gb:g} GB",
-            f"{offer.gpu}:{offer.gpus}" if offer.gpus else "",
+            gpu_text(offer.gpu, offer.gpus),
             offer.zone,
             "spot" if offer.spot else "on demand",
-            f"${offer.price_usd_per_hour:.4f}",
+            f"${offer.price_usd_per_hour:.4f}" + ("?" if offer.price_guessed else ""),
             _less(offer),
-            f"({sources.index(answer.sources[_key(offer)]) + 1})",
+            f"${offer.address_usd_per_hour:.4f}" if offer.address_usd_per_hour else "",
+            f"({sources.index(offer.price_source) + 1})",
         ]
-        for answer, offer in shown
+        for offer in shown
     ]
-    header = ["CLOUD", "TYPE", "CPUS", "MEMORY", "GPU", "ZONE", "KIND", "USD/HOUR", "LESS", "SOURCE"]
+    header = ["CLOUD", "TYPE", "CPUS", "MEMORY", "GPU", "ZONE", "KIND", "USD/HOUR", "LESS", "ADDRESS", "SOURCE"]
     click.echo(table(cells, header=header))
     for number, text in enumerate(sources, 1):
-        click.echo(f"({number}) {text}")
+        oldest = min((offer for offer in shown if offer.price_source == text), key=lambda offer: offer.price_at)
+        click.echo(f"({number}) {_source(oldest)}")
+    if any(offer.price_guessed for offer in shown):
+        click.echo("? this price is a guess: the cloud's prices could not be fetched, and the built-in ones lack it")
+    if any(offer.address_usd_per_hour for offer in shown):
+        click.echo("ADDRESS: the price of a public IPv4 address per hour, in addition")
     if len(rows) > len(shown):
         note(f"and {len(rows) - len(shown)} more: use --all, or filter")
 
@@ -151,6 +159,8 @@ def _less(offer: Offer) -> str:
 def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer]) -> None:
     import json
 
-    offers = [{**msgspec.structs.asdict(offer), "source": answer.sources[_key(offer)]} for answer, offer in rows]
+    offers = [{**msgspec.structs.asdict(offer), "source": _source(offer)} for _, offer in rows]
+    for offer in offers:
+        del offer["price_source"]
     problems = {answer.cloud: answer.problem for answer in answers if answer.problem}
     click.echo(json.dumps({"offers": offers, "problems": problems}, indent=2))

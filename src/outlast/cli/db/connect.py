@@ -11,14 +11,14 @@ import click
 from outlast import private
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.resources import database_argument, ready
+from outlast.cli.shared.resources import database_argument, print_json, ready
 from outlast.cli.shared.terminal import complain, note
 from outlast.errors import NotFound
 
 if TYPE_CHECKING:
-    from outlast.clouds.sql import Login
     from outlast.databases.lifecycle import HasDatabases
     from outlast.records.resources import ResourceRecord, ResourceRecords
+    from outlast.sql.session import Login
 
 # Certificates of databases for which `url` was called; drivers read them. They are not secret.
 _CERTIFICATES = "~/.outlast/databases"
@@ -64,7 +64,7 @@ def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
         if not as_json:
             click.echo(f"{'ok' if finding.ok else 'FAIL':<5} {finding.step:<12} {finding.detail}")
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=1).decode())
+        print_json(findings)
     if (problem := checks.failure(findings)) is None:
         return 0
     complain(problem.message, hint=problem.hint.replace("NAME", name))
@@ -73,14 +73,15 @@ def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
 
 @command(progress="querying the cloud", interrupt=UNCHANGED)
 @database_argument
+@click.option("--portable", is_flag=True, help="For another computer: encrypted, without a certificate file.")
 @workspace_option
-def url(name: str, workspace_url: str) -> int:
+def url(name: str, portable: bool, workspace_url: str) -> int:
     """Print the URL of the database NAME with its password, for a pipe or a variable."""
     from outlast.databases import lifecycle
 
     login = _login(name, workspace_url)
     path = ""
-    if login.ca:
+    if login.ca and not portable:
         folder = private.folder("databases")
         path = f"{folder}/{name}-{login.port}.pem"
         with open(path, "w", encoding="ascii") as file:

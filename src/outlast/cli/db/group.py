@@ -5,8 +5,7 @@ from __future__ import annotations
 from outlast.cli.db.access import allow, revoke
 from outlast.cli.db.backup import backup, restore
 from outlast.cli.db.connect import check, shell, url
-from outlast.cli.db.create import create
-from outlast.cli.db.delete import delete
+from outlast.cli.db.lifecycle import create, delete
 from outlast.cli.db.show import list_command, show
 from outlast.cli.shared.command import command_group
 

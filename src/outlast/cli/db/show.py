@@ -8,8 +8,8 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.resources import database_argument, print_resources, resource_records
-from outlast.cli.shared.terminal import money, report_damaged
+from outlast.cli.shared.resources import database_argument, list_resources, print_json, resource_records
+from outlast.cli.shared.terminal import money
 from outlast.clouds.traits import traits_of
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 def list_command(as_json: bool, workspace_url: str) -> int:
     """List the databases of this workspace, with their monthly cost."""
     records = resource_records(workspace_url, "database")
-    found = [(record, *_status(records, record)) for record in records.all()]
 
     def cells(h: ResourceRecord, d: Database | None, state: str) -> list[str]:
         return [h.name, h.cloud, h.engine, state, f"{d.host}:{d.port}" if d else "", money(h.usd_per_month), h.who]
 
     header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
-    empty = "no databases; create one with `outlast db create NAME`"
-    print_resources(found, cells, header=header, empty=empty, as_json=as_json)
-    return report_damaged(records.damaged)
+    return list_resources(records, lambda one: _status(records, one), cells, header=header, as_json=as_json)
 
 
 def _status(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | None, str, str]:
@@ -62,7 +59,7 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
             "backups": msgspec.to_builtins(backups),
         }
         data |= {"database": msgspec.to_builtins(found)} if found else {}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=1).decode())
+        print_json(data)
         return 0
     lines = [f"{name}: {record.engine} on {record.cloud}, {state}" + (f" ({why})" if why else "")]
     if found is not None:

@@ -11,6 +11,7 @@ from outlast.cli.completion import complete_family, complete_image
 from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.terminal import note
+from outlast.clouds.traits import traits_of
 from outlast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +23,21 @@ if TYPE_CHECKING:
 @click.argument("who", nargs=-1, required=True, metavar="WHO...")
 def share(name: str, who: tuple[str, ...]) -> int:
     """Let other projects, accounts or users boot from an image."""
+    from outlast.images.snapshot import holds_personal_files
+
     cloud, found = find_image(name)
+    if holds_personal_files(found):
+        raise UsageError(
+            f"`{found.name}` is {found.description}", hint="share the image that `outlast machine snapshot` printed"
+        )
     for one in who:
         cloud.share_image(found.name, one)
     click.echo(f"{found.name} is shared with {', '.join(who)}")
+    if traits_of(cloud.name).shares_host_files:
+        note(
+            "on this cloud that is a record only: its images are files of your account on this computer, and no other "
+            "account can boot from them. It was checked that the image has no personal files"
+        )
     return 0
 
 

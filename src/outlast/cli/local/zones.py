@@ -156,7 +156,7 @@ def _read(changes: dict[str, Any], option: str, name: str, text: str | None, rea
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise ValueError(f"{text!r} is not a number of machines: expected `0`, `3` or `none`")
+        raise ValueError(f"invalid number of machines {text!r}: expected `0`, `3` or `none`")
     return int(text)
 
 
@@ -166,7 +166,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = -1.0
     if not 0 <= rate < float("inf"):
-        raise ValueError(f"{text!r} is not a number of requests per second: expected `5`, `0.5` or `none`")
+        raise ValueError(f"invalid number of requests per second {text!r}: expected `5`, `0.5` or `none`")
     return rate
 
 

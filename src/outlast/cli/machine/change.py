@@ -14,9 +14,10 @@ from outlast.cli.machine.find import (
     name_argument,
 )
 from outlast.cli.shared.command import UNCERTAIN, command
+from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.project import parse_assignment
-from outlast.cli.shared.terminal import note
+from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 
 
@@ -28,19 +29,37 @@ from outlast.errors import UsageError
 @click.option("--family", required=True, metavar="NAME", shell_complete=complete_family, help="Image family.")
 @click.option("--image-name", default="", metavar="NAME", help="Name of the image (FAMILY-TIME).")
 @click.option("--stop", "may_stop", is_flag=True, help="Stop the machine first, and start it again.")
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Do not scrub these paths; `*`: none. May be repeated.")
 @cloud_option
 @workspace_option
-def snapshot(name: str, workspace_url: str, cloud_name: str, family: str, image_name: str, may_stop: bool) -> int:
-    """Create an image from the disk of the machine NAME, as the newest of a family."""
-    from outlast.machines import lifecycle
+def snapshot(
+    name: str,
+    workspace_url: str,
+    cloud_name: str,
+    family: str,
+    image_name: str,
+    may_stop: bool,
+    keep: tuple[str, ...],
+) -> int:
+    """Create an image from the disk of the machine NAME, as the newest of a family.
+
+    Keys, credentials, histories and repositories are removed from the image; the machine keeps them. A temporary
+    machine does that.
+    """
+    from outlast.images.snapshot import SnapshotOptions, snapshot_machine
     from outlast.machines.create import check_name
+    from outlast.user import current_user
 
     machine_records = machine_records_in(workspace_url)
     image = image_name or f"{family}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     for text in (family, image):
         check_name(text)
     cloud, _ = find(machine_records, name, cloud_name=cloud_name)
-    made = lifecycle.snapshot(cloud, name, image=image, family=family, may_stop=may_stop, note=f"from {name}")
+    options = SnapshotOptions(image=image, family=family, keep=keep, may_stop=may_stop)
+    with interruptible():
+        made = snapshot_machine(
+            find_workspace(workspace_url), cloud, name, options=options, who=current_user(), report=note
+        )
     note(f"now the newest of `{family}`; boot from it with `outlast machine create NAME --image {family}`")
     click.echo(made.name)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,16 @@ from outlast.cli.machine.find import (
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import parse_option, print_price_note, workspace_option
-from outlast.cli.shared.project import parse_assignment, unreadable
+from outlast.cli.shared.project import load_project, parse_assignment, unreadable
 from outlast.cli.shared.terminal import money, note
 from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import OutlastError, UsageError
+from outlast.errors import CloudError, OutlastError, SpecError, UsageError
 from outlast.spec.quantity import duration_s
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import InteractiveCloud, Machine
     from outlast.machines.create import MachineRequest
+    from outlast.machines.ssh import Link
     from outlast.records.machines import MachineRecords
 
 _DISK_GB = 10.0
@@ -50,6 +52,7 @@ _DISK_GB = 10.0
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Instance metadata; may be repeated.")
 @click.option("--startup", metavar="FILE", help="Script that runs at every boot.")
 @click.option("--like", metavar="OTHER", shell_complete=complete_machine, help="Copy the settings of that machine.")
+@click.option("--environment", default="", metavar="FILE", help="File that lists the Python packages; or: none, host.")
 @click.option("--wait", metavar="TIME", help="Maximum time to wait for a login.")
 @click.option("--no-ssh-config", is_flag=True, help="Do not change ~/.ssh/config.")
 @cloud_option
@@ -61,14 +64,17 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
     machine_records = machine_records_in(workspace_url)
     like = options.pop("like")
     wait_s = parse_option("--wait", options.pop("wait"), duration_s, None)
+    environment = options.pop("environment")
     cloud, request = _machine_request(machine_records, name, cloud_name, like, options)
+    packages = _Packages(machine_records, cloud, request, environment)
+    request = packages.with_host_access(request)
     note(f"creating {name} on {cloud.name}")
     with interruptible(), ExitStack() as undo:
         machine, machine_record = create_machine(cloud, machine_records, request, report=note)
         # On an interrupt or an error: a machine that the user does not know of must not be billed.
         undo.callback(roll_back, cloud, machine_records, machine_record, report=note)
         undo.callback(note, f"deleting {name} again")
-        problem = _wait_for_login(cloud, machine_records, name, wait_s)
+        problem = _wait_for_login(cloud, machine_records, name, wait_s, packages.install)
         finish(machine_records, machine_record)
         undo.pop_all()
     _print_access(machine, no_ssh_config=no_ssh_config, problem=problem)
@@ -76,15 +82,69 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
     return 0 if problem is None else problem.exit_code
 
 
+class _Packages:
+    """The packages of the project for one machine: resolved before the launch, installed after it."""
+
+    def __init__(
+        self, machine_records: MachineRecords, cloud: InteractiveCloud, request: MachineRequest, source: str
+    ) -> None:
+        from outlast.environments.host import host_environment
+        from outlast.environments.project import Base, project_environment
+        from outlast.spec.parse import read_environment
+        from outlast.spec.reader import Reader
+
+        self.bucket, self.host_path = machine_records.bucket, ""
+        project = load_project("")
+        table = {"environment": source} if source else project.table
+        shared = cloud.traits.shares_host_files
+        base: Base = "host" if shared else "chosen" if request.boot.image else "default"
+        reader = Reader(table)
+        wanted = read_environment(reader)
+        if reader.problems:
+            raise SpecError(reader.problems, source=project.source)
+        self.record = project_environment(self.bucket, project.folder, wanted, base=base, report=note)
+        if self.record is not None and not self.record.packages:
+            self.record = None
+        if self.record is not None and shared:
+            self.host_path = host_environment(self.bucket, self.record, note)
+
+    def with_host_access(self, request: MachineRequest) -> MachineRequest:
+        """Return the request; a machine that shares this computer's files may read the environment."""
+        import msgspec
+
+        from outlast.clouds.cloud import HostAccess
+        from outlast.supervisor.boot import environments
+
+        if not self.host_path:
+            return request
+        host = HostAccess(software=environments(f"{self.host_path}/bin"))
+        return msgspec.structs.replace(request, boot=msgspec.structs.replace(request.boot, host=host))
+
+    def install(self, link: Link) -> None:
+        """Install the packages, first on the PATH of the machine's shells. Raises OutlastError."""
+        from outlast.machines import environment
+
+        if self.host_path:
+            environment.link_environment(link, self.host_path)
+        elif self.record is not None:
+            lock = self.bucket.get(self.record.lock_key)
+            environment.install_environment(link, self.record, lock, report=note)
+
+
 def _wait_for_login(
-    cloud: InteractiveCloud, machine_records: MachineRecords, name: str, wait_s: float | None
+    cloud: InteractiveCloud,
+    machine_records: MachineRecords,
+    name: str,
+    wait_s: float | None,
+    install: Callable[[Link], None],
 ) -> OutlastError | None:
-    """Wait for a login and record the installed packages; return the error, as the machine exists anyway."""
+    """Wait for a login, install and record the packages; return the error, as the machine exists anyway."""
     from outlast.machines import packages
     from outlast.machines.ssh import Link
 
     try:
         link = Link(cloud, name, patience_s=wait_s)
+        install(link)
         packages.store(machine_records, name, packages.installed(link))
     except OutlastError as problem:
         return problem
@@ -99,7 +159,8 @@ def _print_access(machine: Machine, *, no_ssh_config: bool, problem: OutlastErro
     price = money(machine.price_usd_per_hour + machine.disk_usd_per_hour)
     click.echo(f"{machine.name} runs in {machine.zone}: {machine.type}, {kind}, {price} an hour")
     if problem is not None:
-        complain(f"the machine runs and is billed, but login fails: {problem.message}", hint=problem.hint)
+        what = "login fails" if isinstance(problem, CloudError) else "it is not ready"
+        complain(f"the machine runs and is billed, but {what}: {problem.message}", hint=problem.hint)
         return
     if not no_ssh_config and sshfiles.include_in_users_config():
         note(f"added a line to ~/.ssh/config: {sshfiles.include_line()}")

@@ -15,7 +15,7 @@ from outlast.errors import NotFound
 
 @command(
     progress="waiting for the machine",
-    interrupt="stopped waiting; the machine may still start, and cost: `outlast machine list`",
+    interrupt="stopped waiting; the machine may still start and be billed: `outlast machine list`",
 )
 @name_argument
 @cloud_option

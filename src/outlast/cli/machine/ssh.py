@@ -34,7 +34,7 @@ def _connect(machine_records: MachineRecords, name: str, cloud_name: str) -> Lin
 
 
 @command(
-    interrupt="left the machine; it continues to run and to cost: `outlast machine list`",
+    interrupt="left the machine; it keeps running and is billed: `outlast machine list`",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--tty", "-t", is_flag=True, help="Allocate a terminal for COMMAND.")
@@ -49,8 +49,10 @@ def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str
     if command and command[0] == "--":
         command = command[1:]
     if command:
+        from outlast.machines.environment import with_packages
+
         # One argument is a line for the remote shell; several arrive unchanged.
-        argv += ["--", command[0] if len(command) == 1 else shlex.join(command)]
+        argv += ["--", with_packages(command[0] if len(command) == 1 else shlex.join(command))]
     sys.stdout.flush()
     sys.stderr.flush()
     # Replace this process: signals, the terminal and the exit code are those of ssh.

@@ -13,13 +13,14 @@ from typing import Any
 import click
 import msgspec
 
+from outlast.cli.run.choice import Wanted, confirm_choice, yes_option
 from outlast.cli.run.embedded_supervisor import ensure_supervised
 from outlast.cli.run.foreground import follow_to_end
-from outlast.cli.run.options import overrides_from, spec_options
+from outlast.cli.run.options import option_names, overrides_from, spec_options
 from outlast.cli.shared.command import RUN_CONTINUES, command
 from outlast.cli.shared.options import clouds, workspace_option
 from outlast.cli.shared.progress import working
-from outlast.cli.shared.project import load_project, spec_of
+from outlast.cli.shared.project import blaming_options, load_project, report_source, spec_of
 from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import OutlastError, SpecError
@@ -48,8 +49,9 @@ _PRICE_PER_CORE_RATIO_MAX = 1.5
 @click.option("--pull", "destination", default="", metavar="FOLDER", help="Folder for the results (bursts/RUN-TIME).")
 @click.option("--evaluate", is_flag=True, help="Then evaluate the stored model here: `--mode evaluate`.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the output of the command.")
+@yes_option
 @workspace_option
-def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
+def burst(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, **options: Any) -> int:
     """Run a command on one large machine, then fetch the results and delete it.
 
     The machine is the one with the most cores for the price. Outputs and the newest checkpoint go to a folder with the
@@ -63,12 +65,16 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: An
     overrides = overrides_from(options)
     if "{cpus}" in str(command or project.table.get("command", "")):
         overrides.setdefault("params", {}).setdefault("cpus", 1)  # until the machine is chosen
-    spec = spec_of(project, overrides, command)
+    if not quiet:
+        report_source(project)
+    with blaming_options(overrides, option_names()):
+        spec = spec_of(project, overrides, command)
     if spec.image is not None:
         from outlast.cli.image.build import with_image
 
         spec = with_image(workspace, spec, project)
     spec, offer = _with_largest_machine(spec, available, most, project.source)
+    confirm_choice(available, [Wanted(spec=spec)], yes=yes, quiet=quiet)
     request = _submit(workspace, available, spec, project.source)
     kind = "spot" if offer.spot else "on demand"
     if not quiet:
@@ -101,7 +107,7 @@ def _with_largest_machine(spec: Spec, available: Mapping[str, Cloud], most: floa
     machine = spec.machine
     cloud = available.get(machine.cloud)
     if cloud is None:
-        raise SpecError([f"[machine] cloud: `{machine.cloud}` is not known"], source=source)
+        raise SpecError([f"[machine] cloud: unknown cloud `{machine.cloud}`"], source=source)
     offers = cloud.offers(machine.needs(spot=machine.spot))
     chosen = largest_offer(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
     if chosen is None:

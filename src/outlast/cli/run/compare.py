@@ -4,66 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 import msgspec
 
-from outlast.cli.run.rerun import code_text
+from outlast.app.comparison import Compared, compare_runs
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import missing_package, thinned, write_picture
+from outlast.cli.shared.curves import missing_package, write_picture
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
-from outlast.cli.shared.terminal import find_workspace, money, table
-from outlast.code.diff import CodeDiff, code_diff
+from outlast.cli.shared.terminal import colours, find_workspace, money, table
+from outlast.code.diff import CodeDiff
 from outlast.errors import OutlastError, UsageError
-from outlast.formatting.run_row import status_text
-from outlast.formatting.run_summary import summarize
-from outlast.runs.metrics import Point, stitched
+from outlast.runs.metrics import Point, thinned
 from outlast.spec.quantity import describe_s
-from outlast.workspace import Workspace
-
-
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the comparison."""
-
-    run: str
-    state: str
-    params: dict[str, Any]
-    metrics: dict[str, float]
-    code: str
-    image: str
-    machine: str
-    attempts: int
-    preemptions: int
-    seconds: float
-    cost_usd: float
-    curves: dict[str, tuple[Point, ...]]
-
-
-def _compared(workspace: Workspace, run: str) -> Compared:
-    request, state = workspace.request(run), workspace.story(run).refresh()
-    curves = stitched(workspace.bucket, run, state).series
-    total = summarize(state, time.time())
-    last = state.last
-    return Compared(
-        run=run,
-        state=status_text(state),
-        params=dict(request.spec.params),
-        metrics={name: points[-1].value for name, points in curves.items()},
-        code=code_text(request.code),
-        image=request.spec.machine.image,
-        machine=f"{last.type} {last.zone}" if last else "",
-        attempts=len(state.attempts),
-        preemptions=total.preemptions,
-        seconds=total.wall_s,
-        cost_usd=total.cost_usd,
-        curves=curves,
-    )
 
 
 @command(
@@ -93,12 +49,9 @@ def compare(
     Rows that differ are marked. The code of each run is compared with that of the first.
     """
     workspace = find_workspace(workspace_url)
-    names = list(dict.fromkeys(workspace.find(name) for name in run_names))
-    if len(names) < 2:
-        raise UsageError("compare needs at least two runs", hint="`outlast ps --all` lists them")
-    found = [_compared(workspace, name) for name in names]
-    first = workspace.request(names[0]).code
-    changes = {name: code_diff(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
+    compared = compare_runs(workspace, run_names)
+    found, changes = list(compared.runs), compared.code
+    names = [one.run for one in found]
     if as_json:
         runs = [msgspec.to_builtins(one) for one in found]
         click.echo(json.dumps({"runs": runs, "code": msgspec.to_builtins(changes)}, indent=2))
@@ -156,7 +109,7 @@ def _draw(found: list[Compared], wanted: tuple[str, ...], picture: str) -> None:
         write_picture(picture, as_png(curves))
         return
     columns = max(40, min(120, shutil.get_terminal_size().columns))
-    click.echo(in_terminal(curves, width=columns, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    click.echo(in_terminal(curves, width=columns, colour=colours(sys.stdout)))
 
 
 # Metric → run → its curve.
@@ -180,7 +133,7 @@ def in_terminal(lines: Lines, *, width: int, colour: bool) -> str:
         plotext.plot_size(width, _HEIGHT)
         plotext.title(metric)
         for place, (run, points) in enumerate(runs.items()):
-            seen = thinned(list(points), width)
+            seen = thinned(points, width)
             steps, values = [point.step for point in seen], [point.value for point in seen]
             sign, shade = _SIGNS[place % len(_SIGNS)], _COLOURS[place % len(_COLOURS)]
             plotext.plot(steps, values, marker=sign, color=shade, label=run)
@@ -197,7 +150,7 @@ def as_png(lines: Lines) -> bytes:
     panels = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     for panel, (metric, runs) in zip(panels, lines.items(), strict=True):
         for run, points in runs.items():
-            seen = thinned(list(points), 2 * _PNG_WIDTH)
+            seen = thinned(points, 2 * _PNG_WIDTH)
             panel.plot([point.step for point in seen], [point.value for point in seen], label=run)
         panel.set_ylabel(metric.replace("$", r"\$"))
         panel.grid(alpha=0.25)

@@ -1,55 +1,18 @@
-"""`outlast cancel`, `outlast handover` and `outlast preempt`: changes to a live run."""
+"""`outlast handover` and `outlast preempt`: changes to a live run."""
 
 from __future__ import annotations
 
-import secrets
-import time
-
 import click
 
-from outlast.app.actions import cancel_run, preempt_run
+from outlast.app.actions import hand_over, preempt_when_placed
+from outlast.cli.machine.find import find
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import run_argument, workspace_option
+from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.clouds.registry import clouds
-from outlast.errors import NotFound, OutlastError, UsageError
-from outlast.runs.events import OwnerChanged
-from outlast.runs.state import Attempt
+from outlast.errors import NoSuchRun, NotFound, UsageError
+from outlast.records.machines import MachineRecords
 from outlast.workspace import Workspace
-
-
-@command(
-    section="runs",
-    progress="cancelling",
-    interrupt="the cancellation may or may not be recorded: see `outlast ps`, or repeat the command",
-)
-@run_argument
-@workspace_option
-def cancel(run_name: str, workspace_url: str) -> int:
-    """End a run and delete its machine.
-
-    Checkpoints, logs and outputs stay. RUN may be a group.
-    """
-    from outlast.app.background import start_supervisor
-
-    workspace = find_workspace(workspace_url)
-    from outlast.runs.group import Groups
-
-    if Groups(workspace).exists(run_name):
-        from outlast.cli.run.group import cancel_group
-
-        runs = cancel_group(workspace, run_name)
-        start_supervisor(workspace)
-        click.echo(f"cancelled {', '.join(runs)}" if runs else f"{run_name} has already ended")
-        return 0
-    run = workspace.find(run_name)
-    if not cancel_run(workspace, run):
-        state = workspace.story(run).refresh()
-        note(f"{run} has already ended: {state.ending}")
-        return 0
-    start_supervisor(workspace)
-    click.echo(f"cancelled {run}")
-    return 0
 
 
 @command(section="runs", progress="handing over", interrupt=UNCERTAIN)
@@ -61,28 +24,13 @@ def handover(run_name: str, user: str, workspace_url: str) -> int:
 
     The run must be live. It counts for USER from now on, and its story records the change.
     """
-    from outlast.user import current_user
-
-    if not user.strip() or not user.isprintable() or len(user) > 100:
-        raise UsageError(f"USER: {user!r} is not a user name")
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
-    story = workspace.story(run)
-    if story.refresh().who == user:
+    if not hand_over(workspace, run, user):
         click.echo(f"{run} already belongs to {user}")
         return 0
-    event = OwnerChanged(who=user, at=time.time(), by=current_user())
-    if not story.append(event, nonce=secrets.token_hex(8)):
-        raise UsageError(f"{run} has ended ({story.state.ending}); its owner cannot change")
-    # The supervisor must count it for the new user.
-    workspace.wake(run)
     click.echo(f"{run} now belongs to {user}")
     return 0
-
-
-# The time within which a machine boots, on every cloud.
-_WAIT_S = 90.0
-_POLL_S = 0.2
 
 
 @command(
@@ -92,52 +40,51 @@ _POLL_S = 0.2
 )
 @run_argument
 @click.option("--no-notice", is_flag=True, help="Cut the power at once, without a notice.")
+@click.option("--after-checkpoint", is_flag=True, help="Wait until the attempt has committed a checkpoint.")
+@click.option("--node", type=int, default=0, metavar="RANK", help="The machine of a distributed run (default: 0).")
 @workspace_option
-def preempt(run_name: str, no_notice: bool, workspace_url: str) -> int:
+def preempt(run_name: str, no_notice: bool, after_checkpoint: bool, node: int, workspace_url: str) -> int:
     """Preempt the machine of a run, as a cloud would.
 
-    The machine gets a notice, then a grace period, then loses power.
+    The machine gets a notice, then a grace period, then loses power. RUN may also be a machine of `outlast machine` or
+    a worker of a cluster, by the name of the machine.
     """
     workspace = find_workspace(workspace_url)
-    run = workspace.find(run_name)
-    attempt = _preempt(workspace, run, notice=not no_notice)
     how = "without notice" if no_notice else "with notice"
-    click.echo(f"preempted attempt {attempt.number} of {run} in {attempt.zone}, {how}")
+    try:
+        # The name of a machine comes before the prefix of a run's name.
+        run = "" if _names_machine(workspace, run_name) else workspace.find(run_name)
+    except NoSuchRun as unknown:
+        zone = _preempt_machine(workspace, run_name, notice=not no_notice, otherwise=unknown)
+    else:
+        if run:
+            with naming_options({"after_checkpoint": "--after-checkpoint", "node": "--node"}):
+                attempt = preempt_when_placed(
+                    workspace, run, notice=not no_notice, after_checkpoint=after_checkpoint, node=node, report=note
+                )
+            what = f"node {node} of attempt" if attempt.nodes > 1 else "attempt"
+            click.echo(f"preempted {what} {attempt.number} of {run} in {attempt.zone}, {how}")
+            return 0
+        if after_checkpoint:
+            raise UsageError(f"--after-checkpoint: `{run_name}` is a machine; only runs commit checkpoints")
+        zone = _preempt_machine(workspace, run_name, notice=not no_notice)
+    click.echo(f"preempted {run_name} in {zone}, {how}")
     return 0
 
 
-def _preempt(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
-    """Preempt the machine that the run has or gets next: one that is going away cannot be preempted again."""
-    until = time.monotonic() + _WAIT_S
-    while True:
-        _await_machine(workspace, run, until)
-        try:
-            return preempt_run(workspace, run, notice=notice)
-        except OutlastError:
-            if time.monotonic() > until or not _is_going(workspace, run):
-                raise
-            time.sleep(_POLL_S)
+def _names_machine(workspace: Workspace, name: str) -> bool:
+    """Return whether a machine has this name, and no run has."""
+    return name in MachineRecords(workspace).names() and not workspace.story(name).refresh().exists
 
 
-def _is_going(workspace: Workspace, run: str) -> bool:
-    """Return whether the run is between two machines."""
-    state = workspace.story(run).refresh()
-    if state.current is None:
-        return state.alive and not state.waiting
+def _preempt_machine(workspace: Workspace, name: str, *, notice: bool, otherwise: NoSuchRun | None = None) -> str:
+    """Preempt a machine that no run owns; return its zone. Raises the error `otherwise` if it does not exist."""
     try:
-        return clouds()[state.current.cloud].machine(state.current.machine).status != "running"
-    except NotFound:
-        return True
-
-
-def _await_machine(workspace: Workspace, run: str, until: float) -> None:
-    """Wait for the first machine, right after `submit`; return at once if the run is held or over."""
-    story, reported = workspace.story(run), False
-    while time.monotonic() < until:
-        state = story.refresh()
-        if not state.alive or state.waiting or state.current is not None:
-            return
-        if not reported:
-            note(f"{run} has no running machine yet: waiting for one; Ctrl-C changes nothing")
-            reported = True
-        time.sleep(_POLL_S)
+        cloud, machine = find(MachineRecords(workspace), name)
+    except (NotFound, UsageError) as problem:
+        if otherwise is None:
+            raise
+        hint = f"{otherwise.hint}; machines: `outlast machine list`"
+        raise NoSuchRun(f"no run and no machine `{name}` in {workspace.url}", hint=hint) from problem
+    cloud.preempt(name, notice=notice)
+    return machine.zone

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from outlast.cli.run.embedded_supervisor import report_bugs, start_background_supervisor
+from outlast.app.background import supervise_live_runs
+from outlast.cli.run.embedded_supervisor import report_bugs
 from outlast.cli.run.options import overrides_from, spec_options
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import json_option, parse_option, workspace_option
@@ -23,8 +25,9 @@ from outlast.cli.shared.project import load_project, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.shared.timeline import legend, timeline
 from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import DrillFailed, UsageError
+from outlast.errors import DrillFailed, DrillUndecided, UsageError
 from outlast.spec.quantity import describe_s, duration_s
+from outlast.spec.spec import NotifySpec
 from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from outlast.spec.spec import Spec
 
 _PREEMPTIONS_MAX = 50
+_HALF = 0.5
 _SIGNS = {"pass": "✓", "note": "i", "warn": "!", "fail": "✗", "skip": "-"}
 _COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "skip": "bright_black"}
 
@@ -61,7 +65,7 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
 
     Preempts on the local cloud: before the first checkpoint, in the middle, during a save and right before the end,
     with notice and without. Reports whether the training resumed from the right step, the lost work, and what to
-    change. Exits with 0 if it would survive, with 8 if not.
+    change. Exits with 0 if it would survive, with 8 if not, and with 10 if nothing shows whether it resumes.
     """
     drill_options = _DrillOptions(options)
     project = load_project(path)
@@ -71,6 +75,7 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
         from outlast.cli.image.build import with_image
 
         spec = with_image(workspace, spec, project)
+    rule, spec = spec.notify, msgspec.structs.replace(spec, notify=None)
     session = _Drill(workspace, spec, drill_options, source=project.source)
     try:
         with session.supervised(), contextlib.ExitStack() as undo:
@@ -80,15 +85,29 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
     except (KeyboardInterrupt, _Interrupted):
         note("\ncancelled the drill; nothing is left running")
         return 130
-    report = _judged(spec, drill_options, drilled, undisturbed)
+    report = session.name_missing_files(_judged(spec, drill_options, drilled, undisturbed))
     _store(workspace, report, drilled, undisturbed)
+    if rule is not None and not (report.passed or report.undecided):
+        _notify(workspace, rule, report)
     if as_json:
-        import msgspec
-
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
         _show(report, drilled, undisturbed)
-    return 0 if report.passed else DrillFailed.exit_code
+    if report.passed:
+        return 0
+    return DrillUndecided.exit_code if report.undecided else DrillFailed.exit_code
+
+
+def _notify(workspace: Workspace, rule: NotifySpec, report: Report) -> None:
+    from outlast.notify.messages import Message
+    from outlast.notify.outbox import send_now
+
+    if "drill_failed" in rule.events:
+        text = f"the drill of {report.run} failed: the training would not survive a preemption"
+        message = Message(number=0, event="drill_failed", run=report.run, text=text)
+        for problem in send_now(rule, message, workspace=workspace, environment=os.environ).values():
+            if problem:
+                note(f"notification was not sent: {problem}")
 
 
 class _DrillOptions:
@@ -145,7 +164,7 @@ class _Drill:
             with _signals_ignored():
                 stop.set()
                 thread.join(10.0)
-                start_background_supervisor(self.workspace)
+                supervise_live_runs(self.workspace)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -156,10 +175,7 @@ class _Drill:
         undisturbed = None
         if self.drill_options.compare:
             note("running undisturbed, for comparison …")
-            undisturbed = self._run_once(spot=False, injections=())
-            if undisturbed.state.ending != "finished":
-                why = f"{undisturbed.run} {undisturbed.state.ending} without any preemption: {undisturbed.state.why}"
-                raise DrillFailed(why, hint=f"fix it first; see `outlast logs {undisturbed.run}`")
+            undisturbed = self._run_undisturbed()
         injections = choose(self.drill_options.preemptions, notice=self.drill_options.notice)
         drilled = self._run_once(spot=True, injections=injections, known=undisturbed)
         if undisturbed is None and drilled.state.ending == "finished" and not drilled.observed.injected:
@@ -168,10 +184,54 @@ class _Drill:
                 f"it ended after {describe_s(drilled.work_s)} without a moment to preempt; repeating it by the clock …"
             )
             drilled = self._run_once(spot=True, injections=injections, known=drilled)
+        elif undisturbed is None and _ended_untested(drilled):
+            note("it ended before a preemption after a checkpoint; repeating it, now that its length is known …")
+            drilled = self._run_once(spot=True, injections=injections, known=drilled)
+        if undisturbed is None and self._is_undecided(drilled):
+            note("nothing shows yet whether it resumed; running it undisturbed, to compare the work …")
+            undisturbed = self._run_undisturbed()
+            if self._is_undecided(drilled, undisturbed):
+                note("too little work was committed to compare; preempting it once more, after half of the work …")
+                once = choose(1, notice=self.drill_options.notice)
+                later = self._run_once(spot=True, injections=once, known=undisturbed, from_share=_HALF)
+                drilled = drilled if self._is_undecided(later, undisturbed) else later
         return drilled, undisturbed
 
-    def _run_once(self, *, spot: bool, injections: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
-        """Submit and watch one run. `known` is the undisturbed run of the same command."""
+    def _is_undecided(self, drilled: Evidence, undisturbed: Evidence | None = None) -> bool:
+        from outlast.drill.judge import judge, report
+
+        grace_s, tolerance = self.drill_options.grace_s, self.drill_options.tolerance
+        found = judge(self.spec, drilled, undisturbed=undisturbed, grace_s=grace_s, tolerance=tolerance)
+        return drilled.state.ending == "finished" and report(drilled, None, found, None).undecided
+
+    def _left_behind(self, run: str) -> str:
+        from outlast.app.left_behind import left_behind_hint
+
+        return left_behind_hint(self.workspace, run)
+
+    def name_missing_files(self, report: Report) -> Report:
+        """Add to a failure the files that stayed on this computer."""
+        replace = msgspec.structs.replace
+        failed = [f for f in report.findings if f.question == "finishes" and f.verdict == "fail"]
+        hint = self._left_behind(report.run) if failed else ""
+        findings = [replace(f, hint=hint) if hint and f in failed else f for f in report.findings]
+        return replace(report, findings=findings)
+
+    def _run_undisturbed(self) -> Evidence:
+        undisturbed = self._run_once(spot=False, injections=())
+        if undisturbed.state.ending != "finished":
+            why = f"{undisturbed.run} {undisturbed.state.ending} without any preemption: {undisturbed.state.why}"
+            missing = self._left_behind(undisturbed.run)
+            raise DrillFailed(why, hint=missing or f"fix it first; see `outlast logs {undisturbed.run}`")
+        return undisturbed
+
+    def _run_once(
+        self, *, spot: bool, injections: tuple[Any, ...], known: Evidence | None = None, from_share: float = 0.0
+    ) -> Evidence:
+        """Submit and watch one run. `known` is the undisturbed run of the same command.
+
+        With `from_share`, it is preempted after this share of the work.
+        """
         from outlast.drill.evidence import gather
         from outlast.drill.injections import moment_timeout_s
         from outlast.drill.runner import DrillRunner, spec_for_drill
@@ -190,6 +250,7 @@ class _Drill:
         wait_s = self.drill_options.wait_s
         if known is not None:
             wait_s = moment_timeout_s(wait_s, undisturbed_s=known.work_s, saves=known.saves)
+            wait_s = max(wait_s, known.work_s) if from_share else wait_s
         runner = DrillRunner(
             self.workspace,
             self.cloud,
@@ -199,6 +260,8 @@ class _Drill:
             grace_s=self.drill_options.grace_s,
             last=known.last_mark if known else None,
             undisturbed_s=known.work_s if known else None,
+            by_clock=known is not None and not known.observed.signs,
+            from_share=from_share,
             report=note,
         )
         observed = runner.watch()
@@ -218,6 +281,14 @@ class _Drill:
         story, give_up_at = self.workspace.story(run), time.monotonic() + within_s
         while not story.refresh().closed and time.monotonic() < give_up_at:
             time.sleep(0.02)
+
+
+def _ended_untested(drilled: Evidence) -> bool:
+    """Return whether a program that saves finished before it was preempted with a checkpoint."""
+    from outlast.drill.handovers import handovers
+
+    tested = any(h.committed for h in handovers(drilled))
+    return drilled.state.ending == "finished" and drilled.saves > 0 and not tested
 
 
 @contextlib.contextmanager
@@ -277,9 +348,14 @@ def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> No
             click.echo(f"{name}\n{drawn}\n")
     click.echo(_table(report.findings))
     failed = sum(f.verdict == "fail" for f in report.findings)
-    verdict = click.style("passed", fg="green") if report.passed else click.style("failed", fg="red")
-    rest = "" if report.passed else f": {failed} thing{'' if failed == 1 else 's'} would not survive"
-    click.echo(f"\nthe drill {verdict}{rest}")
+    if report.passed:
+        ending = click.style("passed", fg="green")
+    elif report.undecided:
+        ending = click.style("could not decide", fg="yellow") + " whether the program resumes"
+    else:
+        rest = f"{failed} thing{'' if failed == 1 else 's'} would not survive"
+        ending = f"{click.style('failed', fg='red')}: {rest}"
+    click.echo(f"\nthe drill {ending}")
 
 
 def _table(findings: list[Finding]) -> str:

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlast.cli.shared.options import clouds
+from outlast.app.background import ensure_supervised as ensure_supervised
+from outlast.app.clouds import clouds
 from outlast.cli.shared.terminal import note
-from outlast.errors import OutlastError
 from outlast.workspace import Workspace
 
 
@@ -60,22 +60,3 @@ def embedded_supervisor(workspace: Workspace, *, then: Callable[[], None]) -> It
 def report_bugs(text: str) -> None:
     if text.startswith("bug:"):
         note(text)
-
-
-@contextlib.contextmanager
-def ensure_supervised(workspace: Workspace) -> Iterator[None]:
-    """Start a background supervisor if Ctrl-C interrupts the submission in the block: a submitted run continues."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        with contextlib.suppress(OutlastError):
-            start_background_supervisor(workspace)
-        raise
-
-
-def start_background_supervisor(workspace: Workspace) -> None:
-    """Start a supervisor for the live runs of the workspace, if there are any."""
-    from outlast.app.background import start_supervisor
-
-    if workspace.heartbeats() or workspace.wakeups():
-        start_supervisor(workspace)

@@ -8,22 +8,26 @@ from collections.abc import Callable
 
 import click
 
+from outlast.app.endings import exit_code_of
 from outlast.cli.shared.sanitize import Output
-from outlast.errors import OverLimit, RunCancelled, RunFailed, StoreUnreachable
+from outlast.errors import StoreUnreachable
 from outlast.formatting.event_text import sentence
-from outlast.formatting.run_row import status_text
+from outlast.formatting.run_row import spent_usd, status_text
 from outlast.runs import events as ev
 from outlast.runs.events import Event
-from outlast.runs.logs import LogReader
+from outlast.runs.logs import LogReader, NodesLogReader, open_log
 from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
 from outlast.workspace import Workspace
 
 # Events that are only in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)
-_ASK_S = 3.0
+# How often a silent run is checked to exist, in a folder and in a bucket.
+_NEAR_ASK_S, _FAR_ASK_S = 3.0, 30.0
 # Poll intervals. Output reaches a bucket a second or two after it was printed, and every request there is billed.
 _NEAR_S, _FAR_S = (0.02, 0.05), (0.5, 2.0)
+# Polls for the first output of an attempt: apart by this part of the time since the last change, and at least this.
+_FIRST_PART, _FIRST_S = 0.05, 0.1
 
 
 class Follower:
@@ -37,7 +41,7 @@ class Follower:
         self.quiet = quiet or not narrate
         self.story = workspace.story(run)
         self.shown_events = 0
-        self.reader: LogReader | None = None
+        self.reader: LogReader | NodesLogReader | None = None
         self.at_line_start = True
         # The name before each line, where several runs are followed.
         self.prefix = prefix
@@ -48,12 +52,12 @@ class Follower:
 
     def follow(self) -> RunState:
         """Follow until the run is over. A second call continues where the first one stopped."""
-        least_s, most_s = _FAR_S if self.workspace.store.remote else _NEAR_S
-        wait_s, asked_at = least_s, time.monotonic()
+        remote = self.workspace.store.remote
+        wait_s, asked_at, moved_at = 0.0, time.monotonic(), time.monotonic()
         while True:
             try:
                 moved = self.advance()
-                if not moved and time.monotonic() > asked_at + _ASK_S:
+                if not moved and time.monotonic() > asked_at + (_FAR_ASK_S if remote else _NEAR_ASK_S):
                     asked_at = time.monotonic()
                     # Raises if the workspace was deleted, which would otherwise be waited for forever.
                     self.workspace.find(self.run)
@@ -63,18 +67,27 @@ class Follower:
                 time.sleep(1.0)
             if self.story.state.ending and not moved:
                 return self.story.state
-            wait_s = least_s if moved else min(most_s, wait_s * 1.5)
+            moved_at = time.monotonic() if moved else moved_at
+            quiet_s = time.monotonic() - moved_at
+            wait_s = next_poll_s(wait_s, remote=remote, moved=moved, quiet_s=quiet_s, printed=self.printed)
             time.sleep(wait_s)
+
+    @property
+    def printed(self) -> bool:
+        """Whether the newest attempt that started has printed something."""
+        return self.reader is not None and self.reader.next > 1
 
     def advance(self) -> bool:
         """Show new output and events, in order as far as it is known; return whether there were any."""
         self.story.refresh()
         moved = self._read_logs()
-        for event in self.story.events[self.shown_events :]:
+        events = self.story.events[self.shown_events :]
+        for event in events:
             self.shown_events += 1
             if isinstance(event, ev.Started):
                 self._read_logs()
-                self.reader = LogReader(self.workspace.bucket, self.run, event.attempt)
+                nodes = self.story.state.attempts[event.attempt - 1].nodes
+                self.reader = open_log(self.workspace.bucket, self.run, event.attempt, nodes=nodes)
             elif isinstance(event, ev.Stopped | ev.Lost | ev.Finished):
                 self._read_logs()
                 if not self.story.state.attempts[event.attempt - 1].started_at:
@@ -83,9 +96,8 @@ class Follower:
                     self._show(b"\n")  # the last line had no line break
             if not isinstance(event, _SILENT):
                 self._narrate(self._line(event))
-            moved = True
-        # A new attempt has usually printed something by now.
-        return self._read_logs() or moved
+        # A new attempt may have printed something by now.
+        return (bool(events) and self._read_logs()) or moved or bool(events)
 
     def _read_logs(self) -> bool:
         moved = False
@@ -96,7 +108,8 @@ class Follower:
 
     def _show_early(self, attempt: int) -> None:
         """Show the agent's output for an attempt whose command never started."""
-        for body in LogReader(self.workspace.bucket, self.run, attempt).read():
+        nodes = self.story.state.attempts[attempt - 1].nodes
+        for body in open_log(self.workspace.bucket, self.run, attempt, nodes=nodes).read():
             self._show(body if self.at_line_start else b"\n" + body)
 
     def _show(self, body: bytes) -> None:
@@ -151,22 +164,30 @@ class Follower:
 
         attempts = "1 attempt" if len(state.attempts) == 1 else f"{len(state.attempts)} attempts"
         took = describe_s(state.ended_at - state.submitted_at)
-        self._narrate(f"{self.run} {status_text(state)}: {attempts}, {took}, {money(state.cost_usd)}")
+        self._narrate(f"{self.run} {status_text(state)}: {attempts}, {took}, {money(spent_usd(state, time.time()))}")
         if state.ending == "failed":
             click.echo(click.style("error:", fg="red", bold=True) + f" {state.why}", err=True)
-            if state.hint:
-                click.echo(click.style("hint:", fg="cyan") + f" {state.hint}", err=True)
+            for hint in filter(None, (self._left_behind(), state.hint)):
+                click.echo(click.style("hint:", fg="cyan") + f" {hint}", err=True)
+
+    def _left_behind(self) -> str:
+        from outlast.app.left_behind import left_behind_hint
+
+        return left_behind_hint(self.workspace, self.run)
 
     def exit_code(self) -> int:
-        """Return the exit code of the command if it ended the run, else the code of the reason."""
-        state = self.story.state
-        if state.ending == "finished":
-            return 0
-        if state.ending == "cancelled":
-            return RunCancelled.exit_code
-        if state.limit is not None:
-            return OverLimit.exit_code
-        return state.exit_code or RunFailed.exit_code
+        return exit_code_of(self.story.state)
+
+
+def next_poll_s(last_s: float, *, remote: bool, moved: bool, quiet_s: float, printed: bool) -> float:
+    """Return the pause until the next poll, after one of `last_s`; `quiet_s` is the time since the last change.
+
+    The first output of an attempt is expected soon, and is polled for more often.
+    """
+    least_s, most_s = _FAR_S if remote else _NEAR_S
+    if printed or not remote:
+        return least_s if moved else min(most_s, max(least_s, last_s * 1.5))
+    return min(most_s, max(_FIRST_S, _FIRST_PART * quiet_s))
 
 
 def _has_machines(state: RunState) -> bool:

@@ -8,7 +8,8 @@ import sys
 
 import click
 
-from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor, start_background_supervisor
+from outlast.app.background import supervise_live_runs
+from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor
 from outlast.cli.run.follow import Follower
 from outlast.cli.run.group import GroupFollower
 from outlast.cli.shared.options import clouds
@@ -28,6 +29,10 @@ def follow_to_end(
         with contextlib.suppress(OSError):  # the terminal may be closed
             note(f"detached; `{request.run}` continues. Follow it with `outlast logs -f {request.run}`")
         return 130
+    if request.spec.notify is not None and request.spec.notify.desktop:
+        from outlast.notify.targets import show_on_desktop
+
+        show_on_desktop(f"outlast: {request.run}", f"{request.run} {follower.story.state.ending or 'continues'}")
     if pull and follower.story.state.ending == "finished":
         from outlast.cli.run.pull import pull_outputs
 
@@ -41,7 +46,7 @@ def _follow_supervised(workspace: Workspace, run: str, follower: Follower | Grou
     On every way out (closed terminal, closed pipe, bug) a background supervisor takes over.
     """
     try:
-        with embedded_supervisor(workspace, then=lambda: start_background_supervisor(workspace)):
+        with embedded_supervisor(workspace, then=lambda: supervise_live_runs(workspace)):
             _follow(run, follower)
             follower.wait_until_closed()
     except (Detached, KeyboardInterrupt):

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from outlast.app.user_config import user_config, with_defaults
+from outlast.cli.run.choice import Wanted, confirm_choice
 from outlast.cli.run.follow import Follower
 from outlast.cli.shared.options import clouds
-from outlast.cli.shared.project import Project, with_places
+from outlast.cli.shared.project import Project, check_params, with_places
 from outlast.cli.shared.terminal import note
 from outlast.errors import SpecError, UsageError
 from outlast.runs.group import Groups
@@ -45,34 +47,38 @@ def submit_group(
     overrides: Mapping[str, Any],
     command: tuple[str, ...],
     options: GroupOptions,
+    *,
+    yes: bool = False,
 ) -> tuple[str, list[str]]:
-    """Check and submit all tasks, or more runs of one; return the group and the submitted runs."""
+    """Check, confirm and submit all tasks, or more runs of one; return the group and the submitted runs."""
     from outlast.submit.group import GroupSubmitter
 
     if command:
         raise UsageError("a file with `[tasks]` has a command for each task; remove the command after `--`")
     tasks = _tasks(project, overrides)
-    submitter = GroupSubmitter(
-        workspace, clouds(workspace), environment=os.environ, source=project.source, report=lambda t: note(t)
-    )
+    known = clouds(workspace)
+    submitter = GroupSubmitter(workspace, known, environment=os.environ, source=project.source, report=note)
     if not options.task:
+        confirm_choice(known, [Wanted(spec=t.spec, count=t.least, task=t.name) for t in tasks], yes=yes)
         group, requests = submitter.submit(tasks[0].spec.name, tasks)
     else:
         task = _find_task(tasks, options.task, project.source)
         group = options.group or submitter.live(task.spec.name)
         submitter.groups.record(group)
+        confirm_choice(known, [Wanted(spec=task.spec, count=options.count or task.least, task=task.name)], yes=yes)
         requests = submitter.add(group, task, options.count or task.least)
     return group, [request.run for request in requests]
 
 
 def _tasks(project: Project, overrides: Mapping[str, Any]) -> tuple[Task, ...]:
-    table = with_places(project, merged(project.table, overrides))
+    table = with_places(project, with_defaults(merged(project.table, overrides), user_config()))
     tables = table.get("tasks")
     if isinstance(tables, dict):
         # Paths of a task are relative to the file, like all others.
         placed = {name: with_places(project, task, bare=True) for name, task in tables.items()}
         table["tasks"] = placed
     tasks = parse_tasks(table, source=project.source)
+    check_params(project.table, overrides, [task.spec for task in tasks])
     if any(task.spec.image for task in tasks):
         raise SpecError(["[image]: a group needs an existing image; build it with `outlast image build`"])
     return tasks
@@ -85,14 +91,11 @@ def _find_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
     raise UsageError(f"--task: {source} has no task `{name}`; it has {', '.join(f'`{t.name}`' for t in tasks)}")
 
 
-def cancel_group(workspace: Workspace, group: str) -> list[str]:
-    """Cancel every live run of the group, and return their names."""
-    from outlast.app.actions import cancel_run
-
+def group_runs(workspace: Workspace, group: str) -> list[str]:
+    """Return the runs of the group."""
     names = [seat.run for seat in Groups(workspace).seats(group)]
     # A run that was submitted at the same moment as the group may have taken its name.
-    names += [group] if workspace.story(group).refresh().exists else []
-    return [run for run in names if cancel_run(workspace, run)]
+    return names + ([group] if workspace.story(group).refresh().exists else [])
 
 
 class GroupFollower:
@@ -132,7 +135,10 @@ class GroupFollower:
             self.serves[seat.run] = bool(member and member.until)
 
     def cancel(self) -> None:
-        cancel_group(self.workspace, self.group)
+        from outlast.app.actions import cancel_run
+
+        for run in group_runs(self.workspace, self.group):
+            cancel_run(self.workspace, run)
 
     def wait_until_closed(self) -> None:
         for follower in self.followers.values():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
 
+from outlast.app.background import starting_supervisor
+from outlast.app.listing import ENDED_SHOWN, list_rows
 from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
 from outlast.errors import WorkspaceError
-from outlast.formatting.run_row import DAMAGED, UNREADABLE, ended_row, run_row, unread
+from outlast.formatting.run_row import DAMAGED, UNREADABLE
 from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.spec.quantity import describe_s
 from outlast.store.lease import supervisors
-from outlast.workspace import Workspace, natural
-
-# The default of `--limit`.
-ENDED_SHOWN = 100
+from outlast.workspace import Workspace
 
 _UNREAD = (DAMAGED, UNREADABLE)
 
@@ -39,12 +37,11 @@ def listing_text(
 
     Runs whose story cannot be read are listed too, and added to `damaged`.
     """
-    runs = sorted({*workspace.heartbeats(), *workspace.wakeups()})
-    found = workspace.each(lambda run: _row(workspace, run), runs)
-    rows = [one for one in found if one is not None and who in ("", one.get("user"))]
-    if everything:
-        rows = _sorted([*rows, *_ended(workspace, runs, who=who, limit=limit)])
-    damaged.update({str(one["run"]): str(one["why"]) for one in rows if one["state"] in _UNREAD})
+    found = list_rows(workspace, everything=everything, who=who, limit=limit)
+    rows = found.rows
+    damaged.update(found.damaged)
+    if found.cut:
+        note(f"ended runs are limited to the newest {limit}: `--limit N` lists more, `--limit 0` all")
     if as_json:
         import json
 
@@ -80,35 +77,6 @@ def _nothing(everything: bool, who: str) -> str:
     return ""
 
 
-def _ended(workspace: Workspace, live: list[str], *, who: str, limit: int) -> list[dict[str, object]]:
-    """Return the newest ended runs, from the index.
-
-    `live` was listed before: a run that ends in between is in one of the two.
-    """
-    from outlast.runs.ended import EndedRuns
-
-    index = EndedRuns(workspace, each=workspace.each)
-    # The runs of a user may be anywhere in the index.
-    found, more = index.newest(0 if who else limit, but=live)
-    found = [one for one in found if who in ("", one.state.who)]
-    more = more or 0 < limit < len(found)
-    if more:
-        note(f"ended runs are limited to the newest {limit}: `--limit N` lists more, `--limit 0` all")
-    now = time.time()
-    rows = [ended_row(one, url=workspace.url, now=now) for one in found[: limit or None]]
-    return rows + [_unread(run, problem) for run, problem in index.unread.items()]
-
-
-def _sorted(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    return sorted(rows, key=lambda one: natural(str(one["run"])))
-
-
-def _unread(run: str, problem: WorkspaceError) -> dict[str, object]:
-    found = unread(problem)
-    # It is unknown whether a run has ended that cannot be read now.
-    return {"run": run, "state": found, "why": problem.message, "ending": DAMAGED if found == DAMAGED else ""}
-
-
 def _supervisor_line(workspace: Workspace, rows: list[dict[str, object]]) -> str:
     """Name the supervisor if runs are live, or if a supervisor machine is billed."""
     try:
@@ -122,20 +90,11 @@ def _supervisor_line(workspace: Workspace, rows: list[dict[str, object]]) -> str
         who = holder.who
     elif machine_record is not None:
         who = f"{machine_record.name} on {machine_record.cloud} does not supervise yet"
+    elif pid := starting_supervisor(workspace):
+        who = f"starting (process {pid} of this computer)"
     else:
         who = "none: start `outlast supervise`"
     return dim(f"supervisor: {who}") + "\n"
-
-
-def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
-    try:
-        state = workspace.story(run).refresh()
-        if not state.exists:
-            return None
-        heartbeat = workspace.heartbeat(run) if state.alive else None
-    except WorkspaceError as problem:
-        return _unread(run, problem)
-    return run_row(run, state, heartbeat, url=workspace.url, now=time.time())
 
 
 def _cells(row: dict[str, object]) -> list[str]:
@@ -153,8 +112,16 @@ def _cells(row: dict[str, object]) -> list[str]:
         "" if row["step"] is None else str(row["step"]),
         describe_s(age),
         money(cost),
-        str(row["why"] or row["note"] or _agent_note(row)),
+        str(row["why"] or "; ".join(filter(None, (_nodes(row), str(row["note"]) or _agent_note(row))))),
     ]
+
+
+def _nodes(row: dict[str, object]) -> str:
+    """Return how many machines of a distributed run are alive."""
+    nodes = row["nodes"]
+    if row["ending"] or not isinstance(nodes, int) or nodes < 2:
+        return ""
+    return f"{row['nodes_alive']}/{nodes} nodes"
 
 
 def _agent_note(row: dict[str, object]) -> str:

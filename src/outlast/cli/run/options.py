@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import click
 from outlast.cli.completion import complete_cloud, complete_image
 from outlast.cli.shared.project import parse_assignment, typed
 from outlast.errors import UsageError
+from outlast.store.traits import is_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Options that stand for one field of the spec: option → (section, field, what it takes, help).
@@ -22,6 +24,7 @@ _FIELDS: dict[str, tuple[str, str, str, str]] = {
     "type": ("machine", "type", "NAME", "Machine type by name."),
     "image": ("machine", "image", "NAME", "Image or image family."),
     "container": ("machine", "container", "IMAGE", "Container image to run the command in."),
+    "environment": ("environment", "from", "FILE", "File that lists the Python packages; or: none, host, auto."),
     "checkpoint": ("checkpoint", "path", "PATH", "Folder or file that the program writes checkpoints to."),
     "checkpoint-every": ("checkpoint", "every", "TIME", "Minimum time between commits: 5m."),
     "deadline": ("limits", "deadline", "TIME", "End the run after this long: 12h."),
@@ -49,6 +52,10 @@ def spec_options(command: F) -> F:
                      help="Keep the machine of a crashed attempt for debugging (1h if no time is given)."),
         click.option("--interactive", is_flag=True, default=None,
                      help="Give the command a terminal, for a debugger; see `outlast attach`."),
+        click.option("--data", "data", multiple=True, metavar="PATH=SOURCE",
+                     help="Data at PATH in the code folder: a folder, gs://… or s3://…."),
+        click.option("--git", "git_ref", default="", metavar="REF",
+                     help="Code of this commit, branch or tag of the project's git remote, not of the folder."),
         click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
     ]  # fmt: skip
     for option, (_, _, takes, text) in _FIELDS.items():
@@ -82,7 +89,7 @@ def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
         value = options[option.replace("-", "_")]
         if value is not None:
             table.setdefault(section, {})[field] = (
-                value if field in ("cloud", "type", "image", "container", "path") else typed(value)
+                value if field in ("cloud", "type", "image", "container", "path", "from") else typed(value)
             )
     if options["spot"] is not None:
         table.setdefault("machine", {})["spot"] = options["spot"]
@@ -99,11 +106,31 @@ def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
     for text in options["envs"]:
         name, value = parse_assignment(text, option="--env")
         table.setdefault("env", {})[name] = value
+    for text in options["data"]:
+        place, source = parse_assignment(text, option="--data")
+        # Relative to the current folder, unlike the paths of a file.
+        table.setdefault("data", {})[place] = source if is_url(source) else os.path.abspath(os.path.expanduser(source))
+    if options["git_ref"]:
+        table["code"] = {"ref": options["git_ref"]}
     for name in options["secrets"]:
         table.setdefault("secrets", {})[name] = True
     for text in options["settings"]:
         _set(table, text)
     return table
+
+
+def option_names() -> dict[tuple[str, str], str]:
+    """Return the option of each field that has one: (section, field) → option."""
+    names = {(section, field): f"--{option}" for option, (section, field, _, _) in _FIELDS.items()}
+    return names | {
+        ("", "name"): "--name",
+        ("machine", "zones"): "--zone",
+        ("machine", "exclude_zones"): "--exclude-zone",
+        ("machine", "spot"): "--spot",
+        ("limits", "keep_on_failure"): "--keep-on-failure",
+        ("code", "git"): "--git",
+        ("code", "ref"): "--git",
+    }
 
 
 def _set(table: dict[str, Any], text: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.curves import SIGNS, as_png, in_terminal, write_picture
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
-from outlast.cli.shared.terminal import find_workspace, note
+from outlast.cli.shared.terminal import colours, find_workspace, note
 from outlast.errors import OutlastError, UsageError
 from outlast.runs.metrics import CurveMark, Curves, stitched, unstitched
 from outlast.store.traits import is_url
@@ -75,7 +75,7 @@ def plot(
         write_picture(picture, body)
         return 0
     columns = width or max(40, min(120, shutil.get_terminal_size().columns))
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = colours(sys.stdout)
     click.echo(
         in_terminal(
             curves, apart=apart, logarithmic=logarithmic, width=columns, height=height or _HEIGHT, colour=colour

@@ -6,7 +6,8 @@ import time
 
 import click
 
-from outlast.cli.run.listing import ENDED_SHOWN, listing_text
+from outlast.app.listing import ENDED_SHOWN
+from outlast.cli.run.listing import listing_text
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.sanitize import clear

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from outlast.app.details import RunDetails, run_details
 from outlast.billing.egress import DATE, crosses, egress_usd
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
@@ -13,12 +14,9 @@ from outlast.cli.shared.terminal import dim, find_workspace
 from outlast.cli.shared.timeline import legend, sums, timeline
 from outlast.formatting.event_text import event_text, indented
 from outlast.formatting.run_row import status_text
-from outlast.runs.metrics import Point, stitched
-from outlast.runs.story import Story
+from outlast.runs.metrics import Point
 from outlast.spec.quantity import describe_s
-from outlast.workspace import RunRequest
 
-_PIECES = 16
 _METRICS_MAX = 8
 
 
@@ -31,46 +29,40 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     """Show the story of a run, with a timeline."""
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
-    request = workspace.request(run)
-    story = workspace.story(run)
-    story.refresh()
-    # Only the newest pieces: the command is fast however much was logged.
-    curves = stitched(workspace.bucket, run, story.state, newest=_PIECES)
-    newest = {name: points[-1] for name, points in curves.series.items()}
-    heartbeat = workspace.heartbeat(run) if story.state.alive else None
-    unsaved = heartbeat.unsaved if heartbeat else ""
+    details = run_details(workspace, run)
+    state = details.state
     if as_json:
-        click.echo(_as_json(request, story, newest, unsaved))
+        click.echo(_as_json(details))
         return 0
-    click.echo(_head(request, story, unsaved))
-    if newest:
-        click.echo(dim("metrics  " + _values(newest)))
+    click.echo(_head(details))
+    if details.metrics:
+        click.echo(dim("metrics  " + _values(details.metrics)))
     click.echo()
-    for since_s, text in event_text(story.events, everything=everything):
+    for since_s, text in event_text(details.events, everything=everything):
         click.echo(_line(since_s, text))
     now = time.time()
-    picture = timeline(story.state, now)
+    picture = timeline(state, now)
     if picture:
         click.echo("\n" + picture)
         click.echo(legend() + "\n")
-        click.echo(sums(story.state, now))
-        if any(crosses(workspace.url, attempt.cloud) for attempt in story.state.attempts):
-            cost = egress_usd(story.state, workspace.url)
+        click.echo(sums(state, now))
+        if any(crosses(workspace.url, attempt.cloud) for attempt in state.attempts):
+            cost = egress_usd(state, workspace.url)
             click.echo(f"data transfer   at most ${cost:.6f} between aws and gcp (list prices of {DATE})")
     return 0
 
 
-def _head(request: RunRequest, story: Story, unsaved: str) -> str:
+def _head(details: RunDetails) -> str:
+    request, state = details.request, details.state
     command = request.spec.command if isinstance(request.spec.command, str) else " ".join(request.spec.command)
-    state = story.state
     lines = [
         f"{click.style(request.run, bold=True)}  {status_text(state)}" + (f": {state.why}" if state.why else ""),
         dim(f"command  {command}"),
     ]
     if state.waiting:
         lines.append(f"waiting  {state.waiting}")
-    if unsaved:
-        lines.append(f"unsaved  no checkpoint was committed for minutes: {unsaved}")
+    if details.unsaved:
+        lines.append(f"unsaved  no checkpoint was committed for minutes: {details.unsaved}")
     if state.hint:
         lines.append(f"hint     {state.hint}")
     if request.spec.params:
@@ -96,19 +88,19 @@ def _line(since_s: float, text: str) -> str:
     return f"{describe_s(max(0.0, since_s)):>8}  {text}"
 
 
-def _as_json(request: RunRequest, story: Story, newest: dict[str, Point], unsaved: str) -> str:
+def _as_json(details: RunDetails) -> str:
     import json
 
     import msgspec
 
     return json.dumps(
         {
-            "run": request.run,
-            "request": msgspec.to_builtins(request),
-            "state": msgspec.to_builtins(story.state),
-            "metrics": {name: msgspec.to_builtins(point) for name, point in newest.items()},
-            "events": [msgspec.to_builtins(event) for event in story.events],
-            "unsaved": unsaved,
+            "run": details.request.run,
+            "request": msgspec.to_builtins(details.request),
+            "state": msgspec.to_builtins(details.state),
+            "metrics": {name: msgspec.to_builtins(point) for name, point in details.metrics.items()},
+            "events": [msgspec.to_builtins(event) for event in details.events],
+            "unsaved": details.unsaved,
         },
         indent=2,
     )

@@ -8,34 +8,46 @@ from typing import Any
 
 import click
 
+from outlast.cli.run.choice import Wanted, confirm_choice, next_commands, yes_option
 from outlast.cli.run.embedded_supervisor import ensure_supervised
 from outlast.cli.run.foreground import _follow_supervised, follow_to_end
 from outlast.cli.run.group import GroupFollower, GroupOptions, submit_group
-from outlast.cli.run.options import group_options, overrides_from, spec_options
+from outlast.cli.run.options import group_options, option_names, overrides_from, spec_options
 from outlast.cli.shared.command import RUN_CONTINUES, command
 from outlast.cli.shared.options import clouds, json_option, print_price_note, workspace_option
 from outlast.cli.shared.progress import working
-from outlast.cli.shared.project import Project, load_project, spec_of
+from outlast.cli.shared.project import Project, blaming_options, load_project, report_source, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.workspace import RunRequest, Workspace
 
 
 def submit_spec(
-    workspace: Workspace, project: Project, options: dict[str, Any], command: tuple[str, ...]
+    workspace: Workspace,
+    project: Project,
+    options: dict[str, Any],
+    command: tuple[str, ...],
+    *,
+    yes: bool,
+    quiet: bool = False,
 ) -> RunRequest:
-    """Check and submit a run; report files that were left out of the bundle."""
+    """Check, confirm and submit a run; report files that were left out of the bundle."""
     from outlast.submit.run import submit as submit_run
 
-    spec = spec_of(project, overrides_from(options), command)
-    if spec.image is not None:
-        from outlast.cli.image.build import with_image
+    overrides = overrides_from(options)
+    if not quiet:
+        report_source(project)
+    with blaming_options(overrides, option_names()):
+        spec = spec_of(project, overrides, command)
+        confirm_choice(clouds(workspace), [Wanted(spec=spec)], yes=yes, quiet=quiet)
+        if spec.image is not None:
+            from outlast.cli.image.build import with_image
 
-        spec = with_image(workspace, spec, project)
-    known = clouds(workspace)
-    with ensure_supervised(workspace):
-        with working("sending the code"):
-            request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
-        print_price_note(known[spec.machine.cloud])
+            spec = with_image(workspace, spec, project)
+        known = clouds(workspace)
+        with ensure_supervised(workspace):
+            with working("sending the code"):
+                request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+            print_price_note(known[spec.machine.cloud])
     return request
 
 
@@ -45,8 +57,9 @@ def submit_spec(
 @click.option("--pull", "destination", default="", metavar="FOLDER", help="Folder for the outputs (outputs/RUN).")
 @click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the output of the command.")
+@yes_option
 @workspace_option
-def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
+def run(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, **options: Any) -> int:
     """Run a command on a preemptible machine and follow it to its end.
 
     Shows output and events live, fetches the outputs and exits with the exit code of the command. Ctrl-C asks whether
@@ -58,9 +71,9 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     workspace = find_workspace(workspace_url, project)
     if group_options_given.check(project):
         with ensure_supervised(workspace):
-            group, _ = submit_group(workspace, project, overrides_from(options), command, group_options_given)
+            group, _ = submit_group(workspace, project, overrides_from(options), command, group_options_given, yes=yes)
         return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
-    request = submit_spec(workspace, project, options, command)
+    request = submit_spec(workspace, project, options, command, yes=yes, quiet=quiet)
     return follow_to_end(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
 
 
@@ -80,9 +93,10 @@ def _run_group(workspace: Workspace, group: str, *, destination: str, quiet: boo
 @command(section="runs", interrupt=RUN_CONTINUES, json="SubmitResult")
 @spec_options
 @group_options
+@yes_option
 @json_option
 @workspace_option
-def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
+def submit(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> int:
     """Submit a run and detach; a background supervisor takes over.
 
     Prints the name of the run.
@@ -93,11 +107,13 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
     workspace = find_workspace(workspace_url, project)
     if group_options_given.check(project):
         with ensure_supervised(workspace):
-            group, runs = submit_group(workspace, project, overrides_from(options), command, group_options_given)
+            group, runs = submit_group(
+                workspace, project, overrides_from(options), command, group_options_given, yes=yes
+            )
         start_supervisor(workspace)
         _print_group(workspace, group, runs, as_json=as_json)
         return 0
-    request = submit_spec(workspace, project, options, command)
+    request = submit_spec(workspace, project, options, command, yes=yes)
     start_supervisor(workspace)
     if as_json:
         import json
@@ -105,7 +121,7 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
         click.echo(json.dumps({"run": request.run, "workspace": workspace.url}))
     else:
         click.echo(request.run)
-        note(f"follow it with `outlast logs -f {request.run}`")
+        note(next_commands(request.run))
     return 0
 
 

@@ -78,12 +78,13 @@ def command(
     json: str = "",
     json_text: str = "",
     section: Section | None = None,
+    cls: type[OutlastCommand] = OutlastCommand,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], OutlastCommand]:
     """Declare a command. Only commands at the top level have a section; `cli/main.py` lists them."""
     return click.command(
         name,
-        cls=OutlastCommand,
+        cls=cls,
         interrupt=interrupt,
         progress=progress,
         json=json,

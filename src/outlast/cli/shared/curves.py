@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
-from outlast.runs.metrics import CurveMark, Curves, Point
+from outlast.formatting.figures import bounded, draw, lines_of
+from outlast.formatting.figures import missing_package as missing_package
+from outlast.runs.metrics import CurveMark, Curves, Point, thinned
 
 # Each kind has a different character: colour never carries meaning alone.
 SIGNS = {"preempted": "✗", "lost": "✗", "crashed": "!", "resumed": "↻"}
 _COLOURS = ("blue", "orange", "green", "magenta", "cyan")
-_STYLES = {
-    "preempted": ("tab:red", "--"),
-    "lost": ("tab:red", "--"),
-    "crashed": ("tab:purple", "-."),
-    "resumed": ("tab:green", ":"),
-}
-_VALUE_MAX = 1e300
-_DPI = 100
-
-
-def missing_package(name: str, problem: ImportError) -> OutlastError:
-    return OutlastError(f"cannot import {name}: {problem}", hint="pip install 'outlast[plot]'")
 
 
 def write_picture(path: str, body: bytes) -> None:
@@ -36,26 +25,6 @@ def write_picture(path: str, body: bytes) -> None:
     except OSError as problem:
         raise OutlastError(f"--png: cannot write `{path}`: {problem.strerror}") from problem
     note(f"wrote {path}")
-
-
-def lines_of(points: Sequence[Point], *, apart: bool) -> list[tuple[int, list[Point]]]:
-    """Return the lines to draw: the whole curve, or one line per attempt with its number."""
-    if not apart:
-        return [(0, list(points))]
-    return [(number, list(own)) for number, own in itertools.groupby(points, key=lambda point: point.attempt)]
-
-
-def thinned(points: list[Point], cells: int) -> list[Point]:
-    """Reduce points to the resolution of the plot; keep the minimum and maximum of each cell, so no peak is lost."""
-    size = -(-len(points) // max(1, cells))
-    if size <= 2:
-        return points
-    kept: list[Point] = []
-    for at in range(0, len(points), size):
-        group = points[at : at + size]
-        ends = {min(group, key=lambda p: p.value), max(group, key=lambda p: p.value)}
-        kept += sorted(ends, key=lambda p: p.step)
-    return kept
 
 
 def in_terminal(curves: Curves, *, apart: bool, logarithmic: bool, width: int, height: int, colour: bool) -> str:
@@ -82,7 +51,7 @@ def in_terminal(curves: Curves, *, apart: bool, logarithmic: bool, width: int, h
 def _fill_panel(
     plotext: Any, points: Sequence[Point], marks: Sequence[CurveMark], *, apart: bool, logarithmic: bool, cells: int
 ) -> None:
-    values = [_bounded(point.value) for point in points]
+    values = [bounded(point.value) for point in points]
     low, high = min(values), max(values)
     if logarithmic:
         plotext.yscale("log")
@@ -90,7 +59,7 @@ def _fill_panel(
         seen = thinned(line, cells)
         plotext.plot(
             [point.step for point in seen],
-            [_bounded(point.value) for point in seen],
+            [bounded(point.value) for point in seen],
             marker="braille",
             color=_COLOURS[place % len(_COLOURS)],
             label=f"attempt {number}" if apart else None,
@@ -120,54 +89,9 @@ def _between(low: float, high: float, part: float, *, logarithmic: bool) -> floa
     return low + (high - low) * part
 
 
-def _bounded(value: float) -> float:
-    return max(-_VALUE_MAX, min(_VALUE_MAX, value))
-
-
 def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width: int, height: int) -> bytes:
     """Draw the same panels as a PNG; `height` is that of each panel."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise missing_package("matplotlib", problem) from problem
-    count = len(curves.series)
-    figure = Figure(figsize=(width / _DPI, height * count / _DPI), dpi=_DPI, layout="constrained")
-    panels = figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0]
-    for panel, (name, points) in zip(panels, curves.series.items(), strict=True):
-        for number, line in lines_of(points, apart=apart):
-            seen = thinned(line, 2 * width)
-            panel.plot(
-                [point.step for point in seen],
-                [_bounded(point.value) for point in seen],
-                linewidth=1.3,
-                marker="." if len(seen) == 1 else None,
-                label=f"attempt {number}" if apart else None,
-            )
-        _mark(panel, curves.marks)
-        # Escape `$`: a metric name is not a formula.
-        panel.set_ylabel(name.replace("$", r"\$"))
-        if logarithmic:
-            panel.set_yscale("log")
-        panel.grid(alpha=0.25)
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(loc="best", fontsize="small")
-    panels[0].set_title(title.replace("$", r"\$"))
-    panels[-1].set_xlabel("step")
     picture = io.BytesIO()
+    figure = draw(curves, title=title, apart=apart, logarithmic=logarithmic, width=width, height=height)
     figure.savefig(picture, format="png")
     return picture.getvalue()
-
-
-def _mark(panel: Any, marks: Sequence[CurveMark]) -> None:
-    """Draw one vertical line per mark; the legend names each kind once."""
-    named: set[str] = set()
-    for mark in marks:
-        colour, dashes = _STYLES[mark.kind]
-        panel.axvline(
-            mark.step,
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.2,
-            label=mark.kind if mark.kind not in named else None,
-        )
-        named.add(mark.kind)

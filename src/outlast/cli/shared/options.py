@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from outlast.app.clouds import Clouds as Clouds
+from outlast.app.clouds import clouds as clouds
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.clouds.registry import Clouds as Clouds
-from outlast.clouds.registry import clouds as clouds  # re-exported for the commands
 from outlast.errors import OutlastError, UsageError
 from outlast.runs.ended import EndedRuns
 from outlast.spec.trace import ONES
@@ -58,6 +58,10 @@ def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) ->
 
 def run_argument(command: F) -> F:
     return click.argument("run_name", metavar="RUN", shell_complete=complete_run)(command)
+
+
+def runs_argument(command: F) -> F:
+    return click.argument("run_names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)(command)
 
 
 def parse_option(option: str, text: str | None, parse: Callable[[object], T], default: T) -> T:

@@ -1,143 +1,85 @@
-"""The project file: finds `outlast.toml` or `[tool.outlast]`, and merges the options of the command line into it."""
+"""The project file of a command: its spec, and problems that name the options of the command line."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from outlast.app import project as app
+from outlast.app.project import FILE as FILE
+from outlast.app.project import Project as Project
+from outlast.app.project import load_project as load_project
+from outlast.app.project import read_table as read_table
+from outlast.app.project import unreadable as unreadable
+from outlast.app.project import with_places as with_places
+from outlast.app.project import workspace_url_of as workspace_url_of
+from outlast.cli.shared.terminal import note
 from outlast.errors import SpecError, UsageError
-from outlast.store.traits import is_url
 
 if TYPE_CHECKING:
     from outlast.spec.spec import Spec
 
-FILE = "outlast.toml"
-
-
-class Project:
-    """The table of a project file and its location; `nearest` unless the user named the file."""
-
-    def __init__(self, table: dict[str, Any], *, folder: str, source: str, nearest: bool = True) -> None:
-        self.table = table
-        self.folder = folder
-        self.source = source
-        self.nearest = nearest
-
-    @property
-    def name(self) -> str:
-        """The default name of its runs."""
-        return str(self.table.get("name") or _name_from(os.path.basename(self.folder)))
-
-
-def load_project(path: str = "") -> Project:
-    """Load a file, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
-    if path:
-        if not os.path.isfile(path):
-            why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"no such file: `{path}`"
-            raise UsageError(why, hint="`outlast init` writes one")
-        folder = os.path.dirname(os.path.abspath(path))
-        return Project(read_table(path), folder=folder, source=path, nearest=False)
-    folder = os.getcwd()
-    while True:
-        found = _in_folder(folder)
-        if found is not None:
-            return found
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return Project({}, folder=os.getcwd(), source="command line")
-        folder = parent
-
-
-def _in_folder(folder: str) -> Project | None:
-    path = os.path.join(folder, FILE)
-    if os.path.isfile(path):
-        return Project(read_table(path), folder=folder, source=os.path.relpath(path))
-    path = os.path.join(folder, "pyproject.toml")
-    if os.path.isfile(path):
-        table = read_table(path).get("tool", {}).get("outlast")
-        if isinstance(table, dict):
-            return Project(table, folder=folder, source=os.path.relpath(path) + " [tool.outlast]")
-    return None
-
-
-def read_table(path: str) -> dict[str, Any]:
-    import tomllib  # imported late: most commands find no file to read
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except tomllib.TOMLDecodeError as problem:
-        raise SpecError([f"invalid TOML: {problem}"], source=path) from problem
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SpecError([unreadable(problem)], source=path, hint="is it the right file?") from problem
-
-
-def unreadable(problem: OSError | UnicodeDecodeError) -> str:
-    """Return why a file cannot be read, without its path."""
-    if isinstance(problem, IsADirectoryError):
-        return "is a folder; name a file in it"
-    if isinstance(problem, FileNotFoundError):
-        return "does not exist"
-    if isinstance(problem, PermissionError):
-        return "cannot be read: permission denied"
-    if isinstance(problem, OSError):
-        return f"cannot be read: {problem.strerror}"
-    return f"is not text: byte {problem.start} is not UTF-8"
-
-
-def workspace_url_of(project: Project) -> str:
-    """Return the workspace that the project file names; empty if it names none."""
-    where = project.table.get("workspace", "")
-    if not isinstance(where, str):
-        raise SpecError([f"workspace: expected text, got {where!r}"], source=project.source)
-    if where and not is_url(where) and not where.startswith(("/", "~")):
-        return os.path.join(project.folder, where)
-    return where
-
 
 def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
     """Merge the file, the options and the command after `--` into a spec. Raises SpecError with all problems."""
-    from outlast.spec.parse import parse
-    from outlast.spec.tasks import merged
-
-    table = with_places(project, merged(project.table, overrides))
-    if command:
-        table["command"] = list(command)
-    if "tasks" in table:
-        raise UsageError(
-            f"{project.source} has `[tasks]`: this command works on one run",
-            hint="`outlast run` and `outlast submit` start all of them",
-        )
-    return parse(table, source=project.source)
+    return app.spec_of(project, overrides, command, report=note)
 
 
-def with_places(project: Project, table: Mapping[str, Any], *, bare: bool = False) -> dict[str, Any]:
-    """Return the table with a name and with paths relative to the file's folder; `bare` adds no defaults."""
-    table = dict(table)
-    if "name" not in table and not bare:
-        table["name"] = _name_from(os.path.basename(project.folder))
-    code = table.get("code", {})
-    if isinstance(code, dict) and "git" not in code and not (bare and "path" not in code):
-        path = code.get("path", ".")
-        if isinstance(path, str):
-            table["code"] = {**code, "path": os.path.join(project.folder, os.path.expanduser(path))}
-    data = table.get("data", {})
-    if isinstance(data, dict) and (data or not bare):
-        table["data"] = {place: _absolute(project.folder, where) for place, where in data.items()}
-    return table
+def check_params(table: Mapping[str, Any], overrides: Mapping[str, Any], specs: Sequence[Spec]) -> None:
+    """Check that the runs use the parameters of the command line. Raises UsageError for a misspelled one."""
+    app.check_params(table, overrides, specs, report=note)
 
 
-def _absolute(folder: str, where: Any) -> Any:
-    if not isinstance(where, str) or is_url(where) or not where:
-        return where
-    return os.path.normpath(os.path.join(folder, os.path.expanduser(where)))
+@contextmanager
+def blaming_options(overrides: Mapping[str, Any], options: Mapping[tuple[str, str], str]) -> Iterator[None]:
+    """Name the option instead of the file in problems of fields that the command line sets."""
+    try:
+        yield
+    except SpecError as problem:
+        blamed = [_blamed(text, overrides, options) for text in problem.problems]
+        if not any(option for _, option in blamed):
+            raise
+        only_options = all(option for _, option in blamed)
+        source = "command line" if only_options else problem.source
+        raise SpecError([text for text, _ in blamed], source=source, hint=problem.hint) from None
 
 
-def _name_from(text: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].rstrip("-")
-    return name if re.match(r"^[a-z]", name) else "run"
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option instead of the argument in a problem of a use case: `params: …` becomes `--param: …`."""
+    try:
+        yield
+    except UsageError as problem:
+        match = re.match(r"\w+", problem.message)
+        if match is None or match.group() not in options:
+            raise
+        raise UsageError(options[match.group()] + problem.message[match.end() :], hint=problem.hint) from None
+
+
+def _blamed(problem: str, overrides: Mapping[str, Any], options: Mapping[tuple[str, str], str]) -> tuple[str, bool]:
+    """Return a problem with the name of its option, and whether an option caused it."""
+    match = re.match(r"(?:\[(\w+)\] ?)?(?:\"?([\w./-]+)\"?)?: ", problem)
+    if match is None:
+        return problem, False
+    section, field = match.group(1) or "", match.group(2) or ""
+    given = overrides.get(section) if section else overrides
+    if not isinstance(given, Mapping) or (field and field not in given):
+        return problem, False
+    fallback = {"params": "--param", "env": "--env", "secrets": "--secret", "data": "--data"}.get(section, "")
+    option = options.get((section, field), fallback)
+    if not field:
+        # A problem of the whole section, such as a machine that no cloud offers.
+        return problem, True
+    return (f"{option}: {problem[match.end() :]}" if option else problem), True
+
+
+def report_source(project: Project) -> None:
+    """Report a project file that is not in the current folder: it may be an unexpected one."""
+    if project.nearest and project.table and project.folder != os.getcwd():
+        note(f"using {project.source}; --file chooses another file")
 
 
 def parse_assignment(text: str, *, option: str) -> tuple[str, str]:

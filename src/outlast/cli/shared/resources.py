@@ -1,16 +1,17 @@
-"""Helpers that `outlast db` and `outlast volume` share: arguments with completion, sizes, listings, confirmation."""
+"""Helpers that `outlast db` and `outlast volume` share: arguments with completion, sizes, listings, deletion."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from outlast.cli.completion import complete_cloud
+from outlast.cli.shared.options import clouds
 from outlast.cli.shared.progress import confirm
-from outlast.cli.shared.terminal import find_workspace, table
+from outlast.cli.shared.terminal import find_workspace, note, report_damaged, table
 from outlast.errors import BadRequest, OutlastError, UsageError
 
 if TYPE_CHECKING:
@@ -82,26 +83,47 @@ def ready(name: str, workspace_url: str, kind: Kind) -> tuple[ResourceRecords, R
     return records, record
 
 
-def print_resources(
-    found: Sequence[tuple[ResourceRecord, T | None, str, str]],
+def list_resources(
+    records: ResourceRecords,
+    status: Callable[[ResourceRecord], tuple[T | None, str, str]],
     cells: Callable[[ResourceRecord, T | None, str], list[str]],
     *,
     header: list[str],
-    empty: str,
     as_json: bool,
-) -> None:
-    """Print one line per resource, with its remark in the last column; or JSON."""
+) -> int:
+    """Print one line per resource, with its remark in the last column, or JSON; return the exit code."""
+    found = [(record, *status(record)) for record in records.all()]
     if as_json:
         import msgspec
 
-        rows = [{**msgspec.to_builtins(record), "state": state, "why": why} for record, _, state, why in found]
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
-        return
-    lines = [[*cells(record, thing, state), why] for record, thing, state, why in found]
-    click.echo(table(lines, header=[*header, ""]) if lines else empty)
+        print_json([{**msgspec.to_builtins(record), "state": state, "why": why} for record, _, state, why in found])
+    else:
+        empty = f"no {records.kind}s; create one with `outlast {records.command} create`"
+        lines = [[*cells(record, thing, state), why] for record, thing, state, why in found]
+        click.echo(table(lines, header=[*header, ""]) if lines else empty)
+    return report_damaged(records.damaged)
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
 
 
 def agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"cannot ask without a terminal: {question}", hint="repeat the command with --yes")
     return confirm(question)
+
+
+def confirmed_record(records: ResourceRecords, name: str, *, loses: str, yes: bool) -> ResourceRecord | None:
+    """Return the record of a resource to delete; None if the user does not agree. `loses`: the data that is lost."""
+    from outlast.app.resource_status import record_to_delete
+
+    record, warning = record_to_delete(clouds(records.workspace), records, name)
+    if warning:
+        note(warning)
+    if yes or agreed(f"delete the {records.kind} {name} on {record.cloud}, {loses}?"):
+        return record
+    note("nothing was deleted")
+    return None

@@ -1,4 +1,4 @@
-"""Output to the terminal (tables, notes, errors) and the workspace of a command.
+"""Output to the terminal: tables, notes, errors.
 
 Does not import click, so that plain `ps` starts fast.
 """
@@ -9,16 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from outlast import private
+from outlast.app.project import find_workspace as find_workspace  # re-exported for the commands
 from outlast.cli.shared.sanitize import one_line
 from outlast.errors import WorkspaceError
 from outlast.formatting.quantities import money as money  # re-exported for the commands
-from outlast.workspace import Workspace, open_workspace
-
-if TYPE_CHECKING:
-    from outlast.cli.shared.project import Project
 
 _DIM, _RED, _CYAN = "2", "1;31", "36"
 
@@ -26,24 +21,17 @@ _DIM, _RED, _CYAN = "2", "1;31", "36"
 last_output_at = 0.0
 
 
-def find_workspace(url: str, project: Project | None = None) -> Workspace:
-    """Open the workspace of the option, the environment, the nearest project file or the default, in this order.
-
-    `project` is the project file if the caller has loaded it already.
-    """
-    private.close_home()
-    if not url and not os.environ.get("OUTLAST_WORKSPACE"):
-        from outlast.cli.shared.project import load_project, workspace_url_of
-
-        url = workspace_url_of(project if project and project.nearest else load_project())
-    return open_workspace(url)
-
-
 def _styled(text: str, style: str, *, where: object) -> str:
     """Colour the text if `where` is a terminal. Colour never carries meaning alone."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colours(where) else text
+
+
+def colours(where: object) -> bool:
+    """Return whether output may be coloured: a terminal, or FORCE_COLOR; never with NO_COLOR or `--no-color`."""
+    if os.environ.get("NO_COLOR"):
+        return False
     isatty = getattr(where, "isatty", None)
-    plain = not callable(isatty) or not isatty() or "NO_COLOR" in os.environ
-    return text if plain else f"\x1b[{style}m{text}\x1b[0m"
+    return bool(os.environ.get("FORCE_COLOR")) or (callable(isatty) and bool(isatty()))
 
 
 def note(text: str) -> None:

@@ -77,6 +77,9 @@ def sums(state: RunState, now: float) -> str:
         lines.append(f"time to recover {each}" + (" …" if len(total.recoveries_s) > 6 else ""))
     saving = 1 - total.cost_usd / total.on_demand_usd if total.on_demand_usd else 0.0
     if total.machine_s:
-        on_demand = money(total.on_demand_usd)
-        lines.append(f"cost            {money(total.cost_usd)} against {on_demand} on demand ({saving:.0%} less)")
+        cost = f"{'~' if total.estimated else ''}{money(total.cost_usd)}"
+        later = "; a machine is not deleted yet" if total.estimated else ""
+        lines.append(
+            f"cost            {cost} against {money(total.on_demand_usd)} on demand ({saving:.0%} less){later}"
+        )
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from typing import Any
 
 from outlast.cli.shared.project import unreadable
 from outlast.errors import SpecError, UsageError
+from outlast.extras import install_hint
 
 # Aliases (`*name`) let a small file expand to more values than fit into memory.
 _NODES_MAX = 100_000
@@ -18,7 +19,7 @@ def read_yaml(path: str) -> list[Any]:
         import yaml
     except ImportError as problem:
         raise UsageError(
-            "reading YAML needs the package PyYAML, which is not installed", hint="pip install 'outlast[yaml]'"
+            "reading YAML needs the package PyYAML, which is not installed", hint=install_hint("outlast[yaml]")
         ) from problem
     try:
         with open(path, encoding="utf-8") as file:

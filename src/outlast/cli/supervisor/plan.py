@@ -12,6 +12,7 @@ from outlast.billing.egress import egress_text
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError
 from outlast.policy.explain import Explanation, Option, explain
 from outlast.spec.quantity import describe_s
@@ -46,7 +47,8 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
     section="admin",
     progress="querying the clouds",
     interrupt=UNCHANGED,
-    json_text="steps: `step`, its fields, `text`; for a run: `choice`, `place`, `sentence`, `options`, `steps`",
+    json_text="steps: `step`, its fields, `text`; for a run: `choice`, `place`, `sentence`, `options`, `steps`, "
+    "`environment`",
 )
 @click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
 @json_option
@@ -83,11 +85,25 @@ def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> 
     seen = policy_view(world, view)
     explanation = explain(seen) if seen is not None else None
     mine = [step for step in steps if getattr(step, "run", "") == run]
+    environment = _environment(workspace, run)
     if as_json:
-        click.echo(json.dumps(_as_data(view, mine, explanation), indent=2))
+        click.echo(json.dumps({**_as_data(view, mine, explanation), "environment": environment}, indent=2))
     else:
-        click.echo("\n".join(_as_text(view, mine, explanation)))
+        lines = _as_text(view, mine, explanation)
+        click.echo("\n".join([*lines, f"environment: {environment}"] if environment else lines))
     return 0
+
+
+def _environment(workspace: Workspace, run: str) -> str:
+    """Describe the run's packages, and where machines find them; empty without an environment."""
+    request = workspace.request(run)
+    record = request.code.environment
+    if record is None or not record.packages:
+        return record.describe() if record else ""
+    if all(traits_of(cloud).shares_host_files for cloud in request.spec.machine.clouds):
+        return f"{record.describe()}: built on this computer"
+    packed = any(name.endswith(".json") for name in workspace.bucket.children(f"environments/{record.digest}/"))
+    return f"{record.describe()}: " + ("cached in the workspace" if packed else "the first machine builds it")
 
 
 def _as_text(view: RunView, steps: list[Step], explanation: Explanation | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from outlast.app.background import log_path
+from outlast.app.background import Slot, has_new_work, log_path
 from outlast.app.process_logs import bound_own_log
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import clouds, workspace_option
@@ -30,10 +30,16 @@ from outlast.supervisor.loop import Supervisor
 @click.option("--type", "type_name", default="", metavar="NAME", help="With --on: machine type (the smallest).")
 @click.option("--no-wait", is_flag=True, help="With --on: do not wait until it supervises.")
 @click.option("--background", is_flag=True, hidden=True)
+@click.option("--slot", type=int, hidden=True)
 @click.option("--supervisor-vm", "supervisor_vm_location", default="", hidden=True)
 @workspace_option
 def supervise(
-    workspace_url: str, until_idle: bool, background: bool, supervisor_vm_location: str, **options: Any
+    workspace_url: str,
+    until_idle: bool,
+    background: bool,
+    slot: int | None,
+    supervisor_vm_location: str,
+    **options: Any,
 ) -> int:
     """Keep the runs of a workspace alive.
 
@@ -62,7 +68,12 @@ def supervise(
     else:
         note(f"supervising {workspace.url}; Ctrl-C stops the supervisor, never the runs")
     bound_own_log(log_path())
-    supervisor.run(stop=stop, until_idle=until_idle, surplus_leaves=background)
+    held = Slot(slot) if slot is not None else None
+    while supervisor.run(stop=stop, until_idle=until_idle, surplus_leaves=background) and held is not None:
+        # A command that has just submitted a run may rely on this supervisor.
+        held.unlock()
+        if not has_new_work(workspace) or not held.lock():
+            break
     if stop.is_set() and workspace.heartbeats():
         note("stopped; the runs continue, and preempted ones wait for the next `outlast supervise`")
     return 0

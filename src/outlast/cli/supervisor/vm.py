@@ -97,7 +97,7 @@ def take_down(workspace: Workspace) -> int:
 
 
 def serve(workspace: Workspace, supervisor_vm_location: str, *, report: Callable[[str], None]) -> int:
-    """What runs on that machine: `supervisor_vm_location` is the cloud and the machine's name."""
+    """Supervise on that machine. `supervisor_vm_location` is the cloud and the machine's name."""
     cloud, _, name = supervisor_vm_location.partition("/")
     if name != supervisor_name(workspace):
         raise UsageError(f"{name} is not the machine that supervises {workspace.url}")

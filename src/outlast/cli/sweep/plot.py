@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import click
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.curves import missing_package, write_picture
 from outlast.cli.shared.options import workspace_option
-from outlast.cli.shared.terminal import find_workspace
+from outlast.cli.shared.terminal import colours, find_workspace
 from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import short, sweep_argument
 from outlast.errors import OutlastError
@@ -47,7 +46,7 @@ def plot(sweep_name: str, kinds: tuple[str, ...], picture: str, width: int | Non
         write_picture(picture, as_png(sweep, state, wanted, importance, width=max(300, width or 1000)))
         return 0
     columns = width or max(40, min(120, shutil.get_terminal_size().columns))
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = colours(sys.stdout)
     click.echo(in_terminal(sweep, state, wanted, importance, width=columns, colour=colour))
     return 0
 

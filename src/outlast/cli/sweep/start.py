@@ -9,15 +9,24 @@ from typing import Any
 
 import click
 
+from outlast.cli.run.choice import Wanted, confirm_choice, yes_option
 from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor
-from outlast.cli.run.options import overrides_from, spec_options
+from outlast.cli.run.options import option_names, overrides_from, spec_options
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.progress import working
-from outlast.cli.shared.project import Project, load_project, parse_assignment, spec_of
+from outlast.cli.shared.project import (
+    Project,
+    blaming_options,
+    load_project,
+    parse_assignment,
+    report_source,
+    spec_of,
+)
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.sweep.table import Narrator, sweep_argument, trials_text
 from outlast.errors import RunFailed, UsageError
+from outlast.spec.spec import Spec
 from outlast.sweep.create import create_sweep, extend, stop_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
 from outlast.workspace import Workspace
@@ -41,6 +50,7 @@ _FIELDS = ("trials", "parallel", "per_machine", "sampler", "pruner", "min_steps"
 @click.option("--metrics", metavar="WHERE", help="Source of the metric: auto, log, output or file:PATH.")
 @click.option("--flags/--no-flags", default=None, help="Append searched parameters to the command as flags.")
 @click.option("--detach", "leave", is_flag=True, help="Continue in the background, and print its name.")
+@yes_option
 @json_option
 @workspace_option
 def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, as_json: bool, **options: Any) -> int:
@@ -57,6 +67,8 @@ def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, 
 
         start_driver(workspace, made.name)
         click.echo(json.dumps({"sweep": made.name, "workspace": workspace.url}) if as_json else made.name)
+        if not as_json:
+            note(f"see `outlast sweep show {made.name}`; end it with `outlast sweep stop {made.name}`")
         return 0
     return drive(workspace, made, as_json=as_json)
 
@@ -72,7 +84,10 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
     if searched:
         section["params"] = searched
     project.table = _without_fixed(project.table, overrides)
-    spec = spec_of(project, {**overrides, **({"sweep": section} if section else {})}, command)
+    report_source(project)
+    with blaming_options(overrides, option_names()):
+        spec = spec_of(project, {**overrides, **({"sweep": section} if section else {})}, command)
+    confirm_choice(clouds(workspace), [Wanted(spec=spec, count=_machines(spec))], yes=options["yes"])
     if spec.image is not None:
         from outlast.cli.image.build import with_image
 
@@ -80,6 +95,12 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
     with working("sending the code"):
         known = clouds(workspace)
         return create_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+
+
+def _machines(spec: Spec) -> int:
+    """Return how many machines the sweep uses at a time."""
+    search = spec.sweep
+    return -(-search.parallel // search.per_machine) if search is not None else 1
 
 
 def _split_params(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from outlast.cli.shared.command import command_group
 from outlast.cli.volume.contents import ls, populate
-from outlast.cli.volume.create import create, resize
-from outlast.cli.volume.delete import delete
+from outlast.cli.volume.lifecycle import create, delete, resize
 from outlast.cli.volume.mount import mount, unmount
 from outlast.cli.volume.show import list_command, show
 

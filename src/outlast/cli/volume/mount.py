@@ -39,7 +39,7 @@ def _only(workspace_url: str) -> str:
     names = [one.name for one in resource_records(workspace_url, "volume").all()]
     if len(names) != 1:
         known = ", ".join(names) or "none; `outlast volume create`"
-        raise UsageError("there is more or less than one volume: expected NAME PATH", hint=f"volumes: {known}")
+        raise UsageError(f"NAME is required: this workspace has {len(names)} volumes", hint=f"volumes: {known}")
     return names[0]
 
 

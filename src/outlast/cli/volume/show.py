@@ -8,8 +8,8 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.resources import print_resources, resource_records, volume_argument
-from outlast.cli.shared.terminal import money, report_damaged
+from outlast.cli.shared.resources import list_resources, print_json, resource_records, volume_argument
+from outlast.cli.shared.terminal import money
 from outlast.errors import Damaged
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 def list_command(as_json: bool, workspace_url: str) -> int:
     """List the volumes of this workspace, with their monthly cost."""
     records = resource_records(workspace_url, "volume")
-    found = [(record, *_status(records, record)) for record in records.all()]
 
     def cells(h: ResourceRecord, _: Volume | None, state: str) -> list[str]:
         return [h.name, h.cloud, h.zone or "all", f"{h.size_gb:g} GB", state, money(h.usd_per_month), h.who]
 
     header = ["NAME", "CLOUD", "ZONE", "SIZE", "STATE", "A MONTH", "WHO"]
-    empty = "no volumes; create one with `outlast volume create NAME --size 1TB`"
-    print_resources(found, cells, header=header, empty=empty, as_json=as_json)
-    return report_damaged(records.damaged)
+    return list_resources(records, lambda one: _status(records, one), cells, header=header, as_json=as_json)
 
 
 def _status(records: ResourceRecords, record: ResourceRecord) -> tuple[Volume | None, str, str]:
@@ -61,7 +58,7 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
     if as_json:
         data = msgspec.to_builtins(record) | {"state": state, "why": why, "runs": runs}
         data |= {"mounted": msgspec.to_builtins(here)} | ({"volume": msgspec.to_builtins(found)} if found else {})
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=1).decode())
+        print_json(data)
         return 0
     lines = [f"{name}: {record.size_gb:g} GB on {record.cloud}, {state}" + (f" ({why})" if why else "")]
     if found is not None and found.used_gb is not None:

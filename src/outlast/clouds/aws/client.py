@@ -9,11 +9,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from outlast.clouds.aws.errors import Doc, from_code
+from outlast.clouds.cloud import ApiExchange
 from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError, Throttled
+from outlast.extras import install_hint
 from outlast.store.credentials import aws_region
 
 DEFAULT_REGION = "us-east-1"
@@ -32,6 +34,9 @@ class AwsClient:
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {}
         self._session: Any = None
+        # The id of the last answer, and a receiver of all answers.
+        self.last_request = ""
+        self.sink: Callable[[ApiExchange], None] | None = None
 
     def service(self, name: str) -> Any:
         """Return the `boto3` client of a service. Raises OutlastError if `boto3` is not installed."""
@@ -45,7 +50,7 @@ class AwsClient:
             import boto3
             from botocore.config import Config
         except ImportError as problem:
-            raise OutlastError("`boto3` is not installed", hint="pip install 'outlast[aws]'") from problem
+            raise OutlastError("`boto3` is not installed", hint=install_hint("outlast[aws]")) from problem
         self._session = self._session or boto3.Session(region_name=self.region)
         # The supervisor retries, not `boto3`. Parameters are still validated against the service's model.
         once = {"total_max_attempts": 1, "mode": "standard"}
@@ -77,9 +82,11 @@ class AwsClient:
 
         try:
             answer: Doc = getattr(client, operation)(**parameters)
+            self._note(service, operation, answer)
             return answer
         except ClientError as problem:
             error = problem.response.get("Error", {})
+            self._note(service, operation, dict(problem.response))
             status = int(problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
             raise from_code(str(error.get("Code", "")), str(error.get("Message", "")), status=status) from problem
         except (NoCredentialsError, PartialCredentialsError) as problem:
@@ -92,6 +99,18 @@ class AwsClient:
             raise CloudUnreachable(
                 f"{service} {operation}: {problem}", hint="check the network connection"
             ) from problem
+
+    def _note(self, service: str, operation: str, answer: Doc) -> None:
+        about = answer.get("ResponseMetadata", {})
+        self.last_request = str(about.get("RequestId", ""))
+        if self.sink is not None:
+            status, plain = (
+                int(about.get("HTTPStatusCode", 0)),
+                {k: v for k, v in answer.items() if k != "ResponseMetadata"},
+            )
+            self.sink(
+                ApiExchange(service=service, what=operation, status=status, request_id=self.last_request, answer=plain)
+            )
 
     def ec2(self, operation: str, **parameters: Any) -> Doc:
         return self.call("ec2", operation, **parameters)

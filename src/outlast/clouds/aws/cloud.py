@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from outlast.clouds.aws import machines, secrets, ssh_access, userdata
+import msgspec
+
+from outlast.clouds.aws import machines, secrets, ssh_access, userdata, verify
 from outlast.clouds.aws.client import AwsClient, read_tags
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.images import AwsImages
 from outlast.clouds.aws.instances import AwsInstances
+from outlast.clouds.aws.network import AwsNetwork
 from outlast.clouds.aws.offers import CLOUD, AwsOffers
 from outlast.clouds.aws.prices import AwsPrices
-from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SetupCheck, SshAccess
+from outlast.clouds.checks import rows
+from outlast.clouds.cloud import (
+    LABEL_CLUSTER,
+    ApiExchange,
+    Boot,
+    Image,
+    Machine,
+    Offer,
+    Requirements,
+    SetupCheck,
+    SshAccess,
+    VerifyArea,
+)
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, NotFound
+from outlast.spec.network import network_of
 
 if TYPE_CHECKING:
     from outlast.clouds.aws.databases import AwsDatabases
@@ -70,20 +86,48 @@ class AwsCloud(ImageStore):
         """Return a caveat about our prices; empty if they are Amazon's current ones."""
         return self.prices.note
 
-    def price_source(self, offer: Offer) -> str:
-        return "EC2's price history, fetched just now" if offer.spot else self.prices.source(offer.type)
-
-    def setup_checks(self) -> Sequence[SetupCheck]:
-        from outlast.clouds.aws.setup import missing, quota_warnings
+    def setup_checks(self, bucket: str = "") -> Sequence[SetupCheck]:
+        from outlast.clouds.aws.checks import bucket_warnings, disk_key_warnings, missing, quota_warnings
+        from outlast.clouds.aws.setup import AwsSetup
 
         accounts = {self.profile: "the machines", self.supervisor_profile: "the supervisor machine"}
-        problems = missing(self.client, {name: whose for name, whose in accounts.items() if name})
-        problems = [*problems, *quota_warnings(self.client)]
-        rows = [SetupCheck(name=self.name, state="warning", text=text, fix=fix) for text, fix in problems]
+        problems = missing(self.client, {name: whose for name, whose in accounts.items() if name}, bucket=bucket)
+        problems += bucket_warnings(self.client, bucket or AwsSetup(self.client).bucket)
+        problems += [*disk_key_warnings(self.client), *quota_warnings(self.client)]
         fine = f"region `{self.client.region}`: credentials, rights, roles and quotas are there"
-        rows = rows or [SetupCheck(name=self.name, state="ok", text=fine)]
-        source = f"spot: price history; on demand: {self.prices.source('c6i.large')}"
-        return [*rows, SetupCheck(name=f"{self.name} prices", state="ok", text=source)]
+        source = f"spot: price history; on demand: {self.prices.source(self.catalogue.kind('m6i.large'))}"
+        prices = SetupCheck(name=f"{self.name} prices", state="ok", text=source)
+        return [*rows(self.name, problems, fine=fine), prices]
+
+    # Verification
+
+    @property
+    def last_request(self) -> str:
+        return self.client.last_request
+
+    @property
+    def emulated(self) -> bool:
+        return bool(os.environ.get("AWS_ENDPOINT_URL"))
+
+    def identity(self) -> str:
+        return verify.identity(self.client)
+
+    def verify_findings(self, area: VerifyArea, *, bucket: str, gpu: str = "") -> Sequence[tuple[str, str]]:
+        profiles = {self.profile: "the machines", self.supervisor_profile: "the supervisor machine"}
+        named = {name: whose for name, whose in profiles.items() if name}
+        network = network_of(CLOUD, os.environ)
+        return verify.area_findings(self.client, area, profiles=named, bucket=bucket, network=network, gpu=gpu)
+
+    def default_bucket(self) -> str:
+        from outlast.clouds.aws.setup import AwsSetup
+
+        return f"s3://{AwsSetup(self.client).bucket}"
+
+    def account_names(self) -> Sequence[str]:
+        return (str(self.client.call("sts", "get_caller_identity")["Account"]),)
+
+    def watch(self, sink: Callable[[ApiExchange], None] | None) -> None:
+        self.client.sink = sink
 
     # Offers and machines
 
@@ -122,6 +166,8 @@ class AwsCloud(ImageStore):
             self.instances.wait(str(doc["InstanceId"]), "terminated")
         except NotFound:
             pass
+        network = AwsNetwork(self.client, boot.network or network_of(CLOUD, os.environ))
+        boot = msgspec.structs.replace(boot, network=network.settings)
         keys: dict[str, str] = {}
         for key in boot.ssh_keys:
             keys |= ssh_access.key_tags(key)
@@ -131,11 +177,12 @@ class AwsCloud(ImageStore):
             boot=boot,
             labels={**labels, **keys},
             image=image,
-            group=ssh_access.group(self.client),
+            groups=network.groups(peers=boot.peers or LABEL_CLUSTER in labels),
             profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
         )
-        zones = [offer.zone] if offer.zone else list(self.catalogue.zones())
-        return self._require_labels(self.instances.launch(offer, name, data, labels, zones), labels)
+        places = network.places([offer.zone] if offer.zone else list(self.catalogue.zones()))
+        data = network.applied(data)
+        return self._require_labels(self.instances.launch(offer, name, data, labels, places), labels)
 
     def _require_labels(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
         """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""

@@ -11,12 +11,15 @@ from outlast.errors import (
     CloudUnreachable,
     Denied,
     NoCapacity,
+    NoQuota,
     NotFound,
     OverQuota,
     Throttled,
 )
 
 Doc = dict[str, Any]
+
+_QUOTAS = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
 
 # `Unsupported`: this zone lacks the type, but another one may have it.
 _CAPACITY = {
@@ -54,7 +57,12 @@ _DENIED = {
 }
 _PASSING = {"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "ServerInternal", "RequestTimeout"}
 _MISSING = {"ParameterNotFound", "NoSuchEntity", "NoSuchBucket", "NoSuchResourceException", "404"}
+_MISSING |= {"NoSuchLifecycleConfiguration"}
 _TOKEN_SPENT = {"IdempotentInstanceTerminated", "IdempotentParameterMismatch"}
+
+
+class UnknownProfile(BadRequest):
+    """EC2 does not know the instance profile. A new one is unknown for some seconds."""
 
 
 class TokenSpent(BadRequest):
@@ -64,6 +72,13 @@ class TokenSpent(BadRequest):
 def from_code(code: str, message: str, *, status: int = 400) -> CloudError:
     """Return our error for a code. Unknown codes are permanent, unless the status is a server error."""
     text = f"{message.rstrip('.')} ({code})"
+    if code == "InvalidParameterValue" and "Invalid IAM Instance Profile" in message:
+        return UnknownProfile(text, hint="`outlast setup aws --apply` creates the profiles")
+    if code == "VPCIdNotSpecified":
+        hint = "the region has no default VPC; create one: `aws ec2 create-default-vpc --region REGION`"
+        return BadRequest(text, hint=hint)
+    if code == "VcpuLimitExceeded" and "limit of 0 " in message:
+        return NoQuota(text, hint=f"request vCPUs at {_QUOTAS}, or use another region or cloud")
     for codes, kind, hint in (
         (_CAPACITY, NoCapacity, "the next zone is tried"),
         (_QUOTA, OverQuota, "request more at Service Quotas, or use another region or cloud"),

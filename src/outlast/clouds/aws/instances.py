@@ -7,15 +7,16 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from outlast.clouds.aws import machines
 from outlast.clouds.aws.client import AwsClient, read_tags, tags
-from outlast.clouds.aws.errors import Doc, TokenSpent, from_fleet_errors
+from outlast.clouds.aws.errors import Doc, TokenSpent, UnknownProfile, from_fleet_errors
 from outlast.clouds.cloud import LABEL_RUN, Machine, Offer
 from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
 
+_ENDING = ("shutting-down", "terminated")
 _ALIVE = ("pending", "running", "stopping", "shutting-down", "stopped")
 # EC2 lists a terminated instance for an hour. For this long a machine of a run that ended by itself is reported as
 # stopped, so that its attempt is lost with the reason, instead of launched again.
@@ -48,10 +49,14 @@ class AwsInstances:
 
     def _is_shown(self, doc: Doc) -> bool:
         """Return whether an instance counts as a machine: alive, or ended by itself a short while ago."""
-        if doc["State"]["Name"] != "terminated":
+        if doc["State"]["Name"] not in _ENDING:
             return True
         known = read_tags(doc.get("Tags"))
-        if LABEL_RUN not in known or machines.TAG_DELETED in known or doc["InstanceId"] in self._deleted:
+        if machines.TAG_DELETED in known or doc["InstanceId"] in self._deleted:
+            return False
+        if doc["State"]["Name"] == "shutting-down":
+            return True
+        if LABEL_RUN not in known:
             return False
         return time.time() - machines.ended_at(doc) < _ENDED_S
 
@@ -60,7 +65,7 @@ class AwsInstances:
         machines.check_name(name)
         # Prefer a live one. One that is being terminated counts too: it is still billed.
         if found := self.docs({machines.TAG_NAME: name}):
-            return min(found, key=lambda doc: ("shutting-down", "terminated").count(doc["State"]["Name"]))
+            return min(found, key=lambda doc: _ENDING.count(doc["State"]["Name"]))
         raise NotFound(f"no machine `{name}` in AWS region {self._client.region}")
 
     def describe(self, docs: list[Doc]) -> list[Machine]:
@@ -74,30 +79,54 @@ class AwsInstances:
         volumes = {str(doc["VolumeId"]): doc for doc in pages}
         return [machines.read(doc, volumes) for doc in docs]
 
-    def launch(self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], zones: list[str]) -> Doc:
-        """Launch one instance of that name, even if other processes launch it at the same time."""
-        text = json.dumps([data, zones, offer.spot], sort_keys=True)
+    def launch(self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], places: list[Doc]) -> Doc:
+        """Launch one instance of that name, even if other processes launch it at the same time.
+
+        Each place is an availability zone or a subnet, as EC2 names them.
+        """
+        text = json.dumps([data, places, offer.spot], sort_keys=True)
         token = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:48]
+        fleet = offer.spot and LABEL_RUN in labels
+        market = {"InstanceMarketOptions": machines.persistent_spot()} if offer.spot else {}
         # The machine of the first token may be deleted by now: then use a new token.
         for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
-                if offer.spot and LABEL_RUN in labels:
-                    id = self._instant_fleet(name, data, zones, client_token)
-                else:
-                    market = {"InstanceMarketOptions": machines.persistent_spot()} if offer.spot else {}
-                    placement = {"Placement": {"AvailabilityZone": zones[0]}}
-                    count = {"MinCount": 1, "MaxCount": 1}
-                    # Here `boto3` encodes the user data itself; in a template it does not.
-                    plain = {**data, "UserData": base64.b64decode(data["UserData"])}
-                    options = {**plain, **market, **placement, **count}
-                    answer = self._client.ec2("run_instances", **options, ClientToken=client_token)
-                    id = str(answer["Instances"][0]["InstanceId"])
+                id = self._when_profile_known(
+                    lambda token: (
+                        self._instant_fleet(name, data, places, token)
+                        if fleet
+                        else self._run_instance({**data, **market}, places[0], token)
+                    ),
+                    client_token,
+                )
             except TokenSpent:
                 continue
             launched = self._await_visible(id)
-            if launched["State"]["Name"] not in ("shutting-down", "terminated"):
+            if launched["State"]["Name"] not in _ENDING:
                 return self._keep_oldest(name, launched)
         raise NotFound(f"machine `{name}` disappeared right after its launch")
+
+    def _when_profile_known(self, launch: Callable[[str], str], token: str) -> str:
+        """Launch, again while EC2 does not know a new instance profile. A refused launch has used up its token."""
+        give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.2
+        while True:
+            try:
+                return launch(token)
+            except UnknownProfile:
+                if time.monotonic() > give_up_at:
+                    raise
+            time.sleep(pause_s)
+            pause_s, token = min(pause_s * 2, 5.0), f"{token[:40]}-{uuid.uuid4().hex[:12]}"
+
+    def _run_instance(self, data: Doc, place: Doc, token: str) -> str:
+        """Launch one instance and return its id."""
+        # Here `boto3` encodes the user data itself; in a template it does not.
+        plain = {**data, "UserData": base64.b64decode(data["UserData"])}
+        placement: Doc = {} if "SubnetId" in place else {"Placement": place}
+        if "SubnetId" in place:
+            plain["NetworkInterfaces"] = [{**data["NetworkInterfaces"][0], **place}]
+        answer = self._client.ec2("run_instances", **plain, **placement, MinCount=1, MaxCount=1, ClientToken=token)
+        return str(answer["Instances"][0]["InstanceId"])
 
     def _await_visible(self, id: str) -> Doc:
         """Return a new instance by its id. Raises CloudUnreachable if EC2 does not know it yet.
@@ -119,7 +148,7 @@ class AwsInstances:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)
 
-    def _instant_fleet(self, name: str, data: Doc, zones: list[str], token: str) -> str:
+    def _instant_fleet(self, name: str, data: Doc, places: list[Doc], token: str) -> str:
         """Launch one spot instance and return its id."""
         template = f"outlast-{name}-{token[-_TOKEN_LENGTH:]}"
         # The template must not contain the type: the fleet's overrides do.
@@ -138,9 +167,7 @@ class AwsInstances:
                 LaunchTemplateConfigs=[
                     {
                         "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                        "Overrides": [
-                            {"InstanceType": data["InstanceType"], "AvailabilityZone": zone} for zone in zones
-                        ],
+                        "Overrides": [{"InstanceType": data["InstanceType"], **place} for place in places],
                     }
                 ],
                 TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
@@ -161,12 +188,24 @@ class AwsInstances:
         except NotFound:
             pass
 
+    def _await_listed(self, name: str, id: str) -> dict[str, Doc]:
+        """Return the instances of that name by id, once a list contains the new one.
+
+        Lists lag behind. Until they show the machine, another process would not find it.
+        """
+        give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.1
+        while True:
+            listed = {str(doc["InstanceId"]): doc for doc in self.docs({machines.TAG_NAME: name})}
+            if id in listed or time.monotonic() > give_up_at:
+                return listed
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 5.0)
+
     def _keep_oldest(self, name: str, launched: Doc) -> Doc:
         """Return the oldest instance of that name; terminate others that were launched at the same time."""
-        listed = {str(doc["InstanceId"]): doc for doc in self.docs({machines.TAG_NAME: name})}
+        listed = self._await_listed(name, str(launched["InstanceId"]))
         listed.setdefault(str(launched["InstanceId"]), launched)
-        gone = ("shutting-down", "terminated")
-        found = [doc for doc in listed.values() if doc["State"]["Name"] not in gone]
+        found = [doc for doc in listed.values() if doc["State"]["Name"] not in _ENDING]
         oldest = min(found, key=lambda doc: (doc["LaunchTime"], doc["InstanceId"]))
         for late in found:
             if late is not oldest:
@@ -174,7 +213,11 @@ class AwsInstances:
         return oldest
 
     def terminate(self, doc: Doc) -> None:
-        """Terminate the instance and delete its spot request and disks; they are gone when this returns."""
+        """Terminate the instance and delete its spot request and disks.
+
+        EC2 stops billing an instance as soon as it shuts down, which takes minutes for large types: do not wait for the
+        end of that. Its root disk goes with it.
+        """
         id = str(doc["InstanceId"])
         self._deleted.add(id)
         # Other processes must not take it for a machine that ended by itself. A terminated instance may refuse tags;
@@ -185,7 +228,7 @@ class AwsInstances:
             # First, because a persistent request would launch another instance.
             self._call_if_exists("cancel_spot_instance_requests", SpotInstanceRequestIds=[request])
         self._call_if_exists("terminate_instances", InstanceIds=[id])
-        self.wait(id, "terminated")
+        self.wait(id, "shutting-down")
         name = read_tags(doc.get("Tags")).get(machines.TAG_NAME, "")
         wanted = [
             {"Name": f"tag:{machines.TAG_MACHINE}", "Values": [name]},

@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
-from outlast.clouds.aws import price_table
 from outlast.clouds.aws.client import read_tags, tags
 from outlast.clouds.aws.errors import Doc
+from outlast.clouds.aws.price_figures import GP3_USD_PER_GB_HOUR
 from outlast.clouds.aws.userdata import pack
 from outlast.clouds.cloud import LABEL_CLUSTER, LABEL_RUN, Boot, Machine, Offer, Status
 from outlast.errors import BadRequest
@@ -59,25 +59,28 @@ def check_tags(values: Mapping[str, str]) -> None:
 
 
 def shutdown_behavior(labels: Mapping[str, str]) -> Literal["terminate", "stop"]:
-    """Return what powering off does: it terminates machines of runs and clusters, whose disks would still be billed."""
+    """Return the effect of a power-off: it terminates machines of runs and clusters, so that no disk is billed."""
     return "terminate" if LABEL_RUN in labels or LABEL_CLUSTER in labels else "stop"
 
 
 def launch_data(
-    offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str], image: Doc, group: str, profile: str
+    offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str], image: Doc, groups: list[str], profile: str
 ) -> Doc:
     """Return the parameters common to RunInstances and launch templates. Deterministic, for the idempotency token."""
     check_tags(labels)
     root: Doc = next((disk for disk in image.get("BlockDeviceMappings", []) if "Ebs" in disk), {})
     size_gb = max(int(-(-boot.disk_gb // 1)), int(root.get("Ebs", {}).get("VolumeSize", 1)))
     own = {TAG_NAME: name, TAG_MACHINE: name, TAG_PRICE: f"{offer.price_usd_per_hour:.10g}"}
-    all_tags = {**labels, **own, TAG_IMAGE: str(image["Name"])}
+    cost_tags = boot.network.labels if boot.network is not None else {}
+    all_tags = {**cost_tags, **labels, **own, TAG_IMAGE: str(image["Name"])}
     disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
+    if boot.network is not None and boot.network.encryption_key:
+        disk |= {"Encrypted": True, "KmsKeyId": boot.network.encryption_key}
     data: Doc = {
         "ImageId": image["ImageId"],
         "InstanceType": offer.type,
         "UserData": pack(boot),
-        "SecurityGroupIds": [group],
+        "SecurityGroupIds": groups,
         "InstanceInitiatedShutdownBehavior": shutdown_behavior(labels),
         "MetadataOptions": {
             "HttpTokens": "required",
@@ -137,7 +140,7 @@ def read(doc: Doc, volumes: Mapping[str, Doc]) -> Machine:
         why=_why(doc),
         image=known.get(TAG_IMAGE, str(doc.get("ImageId", ""))),
         disk_gb=size_gb,
-        disk_usd_per_hour=size_gb * price_table.GP3_USD_PER_GB_HOUR,
+        disk_usd_per_hour=size_gb * GP3_USD_PER_GB_HOUR,
     )
 
 

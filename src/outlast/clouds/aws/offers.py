@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
-from collections.abc import Iterable
 
-from outlast.clouds.aws import price_table
 from outlast.clouds.aws.client import AwsClient
-from outlast.clouds.aws.price_table import InstanceType
+from outlast.clouds.aws.price_figures import ADDRESS_USD
 from outlast.clouds.aws.prices import AwsPrices
-from outlast.clouds.cloud import Offer, Requirements
-from outlast.errors import BadRequest
+from outlast.clouds.aws.types import AwsTypes, InstanceType, unknown
+from outlast.clouds.cloud import Offer, Price, Requirements
 
 CLOUD = "aws"
 
@@ -25,7 +22,7 @@ class AwsOffers:
         self._lock = threading.Lock()
         self._zones: tuple[str, ...] = ()
         self._sold: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        self._kinds: dict[str, InstanceType] = dict(price_table.NAMED)
+        self.types = AwsTypes(client)
 
     def zones(self) -> tuple[str, ...]:
         with self._lock:
@@ -38,22 +35,21 @@ class AwsOffers:
     def offers(self, needs: Requirements) -> list[Offer]:
         """Return every matching offer, cheapest first; equal prices ordered by name."""
         zones = self._chosen(needs)
-        fitting = [self.kind(needs.type)] if needs.type else [k for k in price_table.KINDS.values() if _fits(k, needs)]
+        fitting = self.types.matching(needs)
         if not fitting:
             return []
-        names = [kind.name for kind in fitting]
-        sold, full = self._sold_where(names), self._prices.on_demand(names)
-        spot = self._prices.spot(names) if needs.spot else {}
+        sold, full = self._sold_where([kind.name for kind in fitting]), self._prices.on_demand(fitting)
+        spot = self._prices.spot(fitting, zones) if needs.spot else {}
         found = []
         for kind in fitting:
             for zone in zones:
-                on_demand = full.get(kind.name, 0.0)
-                price = spot.get((kind.name, zone), 0.0) if needs.spot else on_demand
-                if price > 0 and (kind.name, zone) in sold:
+                on_demand = full.get(kind.name)
+                price = spot.get((kind.name, zone)) if needs.spot else on_demand
+                if price is not None and (kind.name, zone) in sold:
                     found.append(self._offer(kind, zone, needs.spot, price, on_demand))
         return sorted(found, key=lambda o: (o.price_usd_per_hour, o.on_demand_usd_per_hour, o.zone, o.type))
 
-    def _offer(self, kind: InstanceType, zone: str, spot: bool, price: float, on_demand: float) -> Offer:
+    def _offer(self, kind: InstanceType, zone: str, spot: bool, price: Price, on_demand: Price | None) -> Offer:
         return Offer(
             cloud=CLOUD,
             region=self._client.region,
@@ -64,26 +60,17 @@ class AwsOffers:
             gpu=kind.gpu,
             gpus=kind.gpus,
             spot=spot,
-            price_usd_per_hour=price,
-            on_demand_usd_per_hour=on_demand,
+            price_usd_per_hour=price.usd_per_hour,
+            on_demand_usd_per_hour=on_demand.usd_per_hour if on_demand is not None else 0.0,
+            price_source=price.source,
+            price_at=price.at,
+            price_guessed=price.guessed,
+            address_usd_per_hour=ADDRESS_USD,
         )
 
     def kind(self, name: str) -> InstanceType:
         """Return any instance type of EC2. Raises BadRequest."""
-        if name not in self._kinds:
-            try:
-                docs = self._client.ec2("describe_instance_types", InstanceTypes=[name])["InstanceTypes"]
-            except BadRequest as problem:
-                raise unknown("machine type", name, self._kinds) from problem
-            if not docs:
-                raise unknown("machine type", name, self._kinds)
-            doc = docs[0]
-            cards = doc.get("GpuInfo", {}).get("Gpus", [])
-            count = sum(int(card.get("Count", 0)) for card in cards)
-            memory_gb = doc["MemoryInfo"]["SizeInMiB"] / 1024
-            gpu = str(cards[0].get("Name", "")) if cards else ""
-            self._kinds[name] = InstanceType(name, float(doc["VCpuInfo"]["DefaultVCpus"]), memory_gb, 0.0, gpu, count)
-        return self._kinds[name]
+        return self.types.kind(name)
 
     def _sold_where(self, types: list[str]) -> frozenset[tuple[str, str]]:
         key = frozenset(types)
@@ -106,18 +93,3 @@ class AwsOffers:
         return [
             zone for zone in zones if (not wanted or ({zone} | region) & wanted) and not ({zone} | region) & refused
         ]
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
-    near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.4) or sorted(known)[:8]
-    hint = "did you mean " + ", ".join(f"`{one}`" for one in near) + "? AWS_REGION sets the region"
-    return BadRequest(f"unknown {what} `{name}` in this AWS region", hint=hint)
-
-
-def _fits(kind: InstanceType, needs: Requirements) -> bool:
-    if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:
-        return False
-    if not needs.gpu and not needs.gpus:
-        return not kind.gpu
-    right = kind.gpu != "" if not needs.gpu else kind.gpu.lower() == needs.gpu.lower()
-    return right and needs.gpus in (0, kind.gpus)

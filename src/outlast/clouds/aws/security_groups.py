@@ -1,26 +1,75 @@
-"""Security groups of databases and volumes: which addresses may connect to which port."""
+"""Security groups of machines, databases and volumes: which addresses may connect to which port."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from outlast.clouds.aws import ssh_access
-from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.client import AwsClient, tags
 from outlast.clouds.aws.errors import Doc
 from outlast.errors import AlreadyExists, NotFound
+
+GROUP = "outlast"
+DESCRIPTION = "machines of outlast: ssh from admitted addresses"
+# A list may lack a new group for some seconds.
+_LISTED_S = 30.0
+
+
+def group_of_machines(client: AwsClient, *, peers: bool = False, vpc: str = "") -> str:
+    """Return the security group of all machines, which admits no address at first. Creates it if necessary.
+
+    With `peers` its members may connect to each other: otherwise a group does not even admit its own members.
+    """
+    found = named_group(client, GROUP, note=DESCRIPTION, vpc=vpc)
+    id = str(found["GroupId"])
+    if peers and not _admits_itself(found):
+        rule = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id, "Description": "machines of outlast"}]}
+        with suppress(AlreadyExists):
+            client.ec2("authorize_security_group_ingress", GroupId=id, IpPermissions=[rule])
+    return id
+
+
+def _admits_itself(group: Doc) -> bool:
+    return any(
+        pair.get("GroupId") == group["GroupId"]
+        for rule in group.get("IpPermissions", [])
+        if rule.get("IpProtocol") == "-1"
+        for pair in rule.get("UserIdGroupPairs", [])
+    )
+
+
+def named_group(client: AwsClient, name: str, *, note: str, vpc: str = "") -> Doc:
+    """Return the security group of that name. Creates it if necessary, and waits until lists show it."""
+    specification = [{"ResourceType": "security-group", "Tags": tags({"Name": name})}]
+    give_up_at, pause_s, created = time.monotonic() + _LISTED_S, 0.05, False
+    while True:
+        try:
+            return _find(client, name, vpc)
+        except NotFound:
+            if time.monotonic() > give_up_at:
+                raise
+        if not created:
+            # Another process may have created it, too.
+            with suppress(AlreadyExists):
+                where = {"VpcId": vpc} if vpc else {}
+                client.ec2(
+                    "create_security_group",
+                    GroupName=name,
+                    Description=note,
+                    TagSpecifications=specification,
+                    **where,
+                )
+            created = True
+        else:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 2.0)
 
 
 def security_group(client: AwsClient, name: str, *, port: int, note: str) -> str:
     """Return the group of that name, which admits machines. Creates it if necessary."""
-    try:
-        group = str(_find(client, name)["GroupId"])
-    except NotFound:
-        try:
-            group = str(client.ec2("create_security_group", GroupName=name, Description=note)["GroupId"])
-        except AlreadyExists:
-            group = str(_find(client, name)["GroupId"])
-    machines = {"UserIdGroupPairs": [{"GroupId": ssh_access.group(client), "Description": "machines of outlast"}]}
+    group = str(named_group(client, name, note=note)["GroupId"])
+    machines = {"UserIdGroupPairs": [{"GroupId": group_of_machines(client), "Description": "machines of outlast"}]}
     with suppress(AlreadyExists):
         client.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[{**_rule(port), **machines}])
     return group
@@ -55,8 +104,9 @@ def remove(client: AwsClient, name: str) -> None:
         client.ec2("delete_security_group", GroupId=str(_find(client, name)["GroupId"]))
 
 
-def _find(client: AwsClient, name: str) -> Doc:
-    found = client.ec2("describe_security_groups", Filters=[{"Name": "group-name", "Values": [name]}])["SecurityGroups"]
+def _find(client: AwsClient, name: str, vpc: str = "") -> Doc:
+    filters = [{"Name": "group-name", "Values": [name]}, *([{"Name": "vpc-id", "Values": [vpc]}] if vpc else [])]
+    found = client.ec2("describe_security_groups", Filters=filters)["SecurityGroups"]
     if not found:
         raise NotFound(f"no security group `{name}` in {client.region}")
     first: Doc = found[0]

@@ -8,34 +8,16 @@ import ipaddress
 import os
 import re
 
-from outlast.clouds.aws.client import AwsClient, tags
+from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.machines import TAG_KEY
+from outlast.clouds.aws.security_groups import group_of_machines
 from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable
 
-GROUP = "outlast"
-DESCRIPTION = "machines of outlast: ssh from admitted addresses"
 _ADDRESS_HOST = "checkip.amazonaws.com"
 _BLOCK = re.compile(r"-----BEGIN SSH HOST KEY KEYS-----\s*(.*?)-----END SSH HOST KEY KEYS-----", re.DOTALL)
 _PIECE = 250
 _NETWORK_FORM = "expected an address such as 203.0.113.7/32"
-
-
-def group(client: AwsClient) -> str:
-    """Return the security group of all machines, which admits no address at first. Creates it if necessary."""
-    wanted = [{"Name": "group-name", "Values": [GROUP]}]
-    found = client.ec2("describe_security_groups", Filters=wanted)["SecurityGroups"]
-    if not found:
-        specification = [{"ResourceType": "security-group", "Tags": tags({"Name": GROUP})}]
-
-        try:
-            created = client.ec2(
-                "create_security_group", GroupName=GROUP, Description=DESCRIPTION, TagSpecifications=specification
-            )
-            return str(created["GroupId"])
-        except AlreadyExists:
-            found = client.ec2("describe_security_groups", Filters=wanted)["SecurityGroups"]
-    return str(found[0]["GroupId"])
 
 
 def admit_caller(client: AwsClient) -> None:
@@ -46,7 +28,9 @@ def admit_caller(client: AwsClient) -> None:
     if ":" in block:
         ranges = {"Ipv6Ranges": [{"CidrIpv6": block, "Description": "outlast"}]}
     try:
-        client.ec2("authorize_security_group_ingress", GroupId=group(client), IpPermissions=[{**rule, **ranges}])
+        client.ec2(
+            "authorize_security_group_ingress", GroupId=group_of_machines(client), IpPermissions=[{**rule, **ranges}]
+        )
     except AlreadyExists:
         pass
 

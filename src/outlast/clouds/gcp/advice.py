@@ -21,7 +21,7 @@ from outlast.errors import CloudError, CloudUnreachable, Throttled
 _FRESH_S, _REFUSED_S = 300.0, 3600.0
 # Only the cheapest regions are queried, because they are tried first.
 _REGIONS_MAX = 3
-_FIELDS = "recommendations(scores/obtainability,shards(zone,machineType))"
+_FIELDS = "recommendations(scores(obtainability,estimatedUptime),shards(zone,machineType))"
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     type: str
     chance: float
+    # The expected uptime of a spot machine; 0: unknown.
+    uptime_s: float = 0.0
 
 
 class Adviser:
@@ -48,9 +50,11 @@ class Adviser:
         regions = list(dict.fromkeys(offer.region for offer in offers))[:_REGIONS_MAX]
         chances: dict[tuple[str, str], float] = {}
         best: dict[str, float] = {}
+        uptimes: dict[tuple[str, str], float] = {}
         for region in regions:
             for one in self._advice_for(region, [offer for offer in offers if offer.region == region]):
                 chances[one.zone, one.type] = one.chance
+                uptimes[one.zone, one.type] = one.uptime_s
                 best[region] = max(one.chance, best.get(region, 0.0))
 
         def rank(offer: Offer) -> tuple[float, float]:
@@ -58,7 +62,11 @@ class Adviser:
             named = chances.get((offer.zone, offer.type), best.get(offer.region, 0.5) * 0.9)
             return offer.price_usd_per_hour, -named
 
-        return sorted(offers, key=rank)
+        advised = [
+            msgspec.structs.replace(offer, advised_life_s=uptimes.get((offer.zone, offer.type), 0.0))
+            for offer in offers
+        ]
+        return sorted(advised, key=rank)
 
     def _advice_for(self, region: str, offers: list[Offer]) -> tuple[Advice, ...]:
         types, zones = sorted({offer.type for offer in offers}), sorted({offer.zone for offer in offers})
@@ -97,6 +105,14 @@ def _read(doc: Doc) -> Iterable[Advice]:
     """Yield the recommendations; skip those in an unknown form."""
     for one in doc.get("recommendations", []):
         chance = one.get("scores", {}).get("obtainability")
+        uptime_s = _seconds(str(one.get("scores", {}).get("estimatedUptime", "")))
         for shard in one.get("shards", []):
             if isinstance(chance, int | float) and shard.get("zone") and shard.get("machineType"):
-                yield Advice(zone=last(shard["zone"]), type=last(shard["machineType"]), chance=float(chance))
+                zone, type = last(shard["zone"]), last(shard["machineType"])
+                yield Advice(zone=zone, type=type, chance=float(chance), uptime_s=uptime_s)
+
+
+def _seconds(text: str) -> float:
+    """Return a duration such as `86400s`; 0 if it is missing or in an unknown form."""
+    number = text.removesuffix("s")
+    return float(number) if number.replace(".", "", 1).isdigit() else 0.0

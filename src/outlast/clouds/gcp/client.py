@@ -11,15 +11,17 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from outlast.clouds.cloud import ApiExchange
 from outlast.clouds.gcp.errors import LOGIN, Doc, from_operation, from_response
 from outlast.errors import BadRequest, CloudUnreachable, Denied
+from outlast.extras import install_hint
 
 PAGE = 500
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -71,6 +73,9 @@ class GcpClient:
         self._pool: Any = None
         # Number of requests sent, for benchmarks and tests.
         self.sent = 0
+        # The id of the last answer, and a receiver of all answers.
+        self.last_request = ""
+        self.sink: Callable[[ApiExchange], None] | None = None
 
     # Project, endpoints, credentials
 
@@ -110,7 +115,7 @@ class GcpClient:
             import google.auth
             from google.auth.exceptions import DefaultCredentialsError
         except ImportError as problem:
-            raise Denied("google-auth is not installed", hint="pip install 'outlast[gcp]'") from problem
+            raise Denied("google-auth is not installed", hint=install_hint("outlast[gcp]")) from problem
         with self._lock:
             if self._credentials is None:
                 try:
@@ -157,9 +162,23 @@ class GcpClient:
         if answer.status == 401:
             answer = self._send(method, url, body, self.token(renew=True), read_s)
         doc = _parsed(answer.data)
+        self._note(service, f"{method} {path}", answer, doc)
         if answer.status >= 300:
             raise from_response(answer.status, doc, _what(method, path))
         return ApiAnswer(doc=doc if isinstance(doc, dict) else {}, at=_date(answer.headers.get("Date", "")))
+
+    def _note(self, service: str, what: str, answer: Any, doc: object) -> None:
+        """Remember the id of an answer: its operation, or the one that Cloud Storage gives."""
+        operation = str(doc.get("name", "")) if isinstance(doc, dict) and "operationType" in doc else ""
+        self.last_request = operation or str(answer.headers.get("X-GUploader-UploadID", "")) or what
+        if self.sink is not None:
+            id = self.last_request
+            self.sink(ApiExchange(service=service, what=what, status=answer.status, request_id=id, answer=doc))
+
+    @property
+    def credentials(self) -> Any:
+        """Return the application default credentials. Raises Denied, CloudUnreachable."""
+        return self._sign_in()
 
     def _send(self, method: str, url: str, body: object, token: str, read_s: float) -> Any:
         from urllib3 import Timeout

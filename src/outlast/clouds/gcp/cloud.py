@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_RUN, Boot, Image, Machine, Offer, Requirements, SetupCheck, SshAccess
+from outlast.clouds.checks import rows
+from outlast.clouds.cloud import (
+    LABEL_RUN,
+    ApiExchange,
+    Boot,
+    Image,
+    Machine,
+    Offer,
+    Requirements,
+    SetupCheck,
+    SshAccess,
+    VerifyArea,
+)
 from outlast.clouds.gcp import labels as label
-from outlast.clouds.gcp import machines, secrets, ssh_access
+from outlast.clouds.gcp import machines, secrets, ssh_access, verify
 from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import Doc, NotReady, is_missing_type
 from outlast.clouds.gcp.images import GcpImages
 from outlast.clouds.gcp.instances import GcpInstances
+from outlast.clouds.gcp.network import with_network_hint, with_policy_hint
 from outlast.clouds.gcp.offers import CLOUD, GcpOffers
-from outlast.clouds.gcp.prices import PriceBook
+from outlast.clouds.gcp.prices import PriceBook, series_of
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
-from outlast.errors import AlreadyExists, BadRequest, NoCapacity, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NoCapacity, NotFound, PolicyDenied
+from outlast.spec.network import NetworkSpec, network_of
 
 if TYPE_CHECKING:
     from outlast.clouds.gcp.databases import GcpDatabases
@@ -42,6 +56,8 @@ class GcpCloud(ImageStore):
         self.catalogue = GcpOffers(self.client, prices or PriceBook())
         self.image_api = GcpImages(self.client)
         self.instances = GcpInstances(self.client, self._price)
+        # Machine series that refused the longer notice.
+        self._short_notice: set[str] = set()
 
     @property
     def account(self) -> str:
@@ -61,18 +77,18 @@ class GcpCloud(ImageStore):
         book = self.catalogue.prices
         return book.source if book.built_in else ""
 
-    def price_source(self, _offer: Offer) -> str:
-        return self.catalogue.prices.source
+    def setup_checks(self, bucket: str = "") -> Sequence[SetupCheck]:
+        from outlast.clouds.gcp.checks import bucket_warnings, missing, quota_warnings
+        from outlast.clouds.gcp.setup import MACHINE, SUPERVISOR, default_bucket
 
-    def setup_checks(self) -> Sequence[SetupCheck]:
-        from outlast.clouds.gcp.setup import missing, quota_warnings
-
-        problems = [*missing(self.client, {self.account: "the machines"}), *quota_warnings(self.client)]
-        self.catalogue.prices.load(self.client)
-        rows = [SetupCheck(name=self.name, state="warning", text=text, fix=fix) for text, fix in problems]
+        accounts = {self.account: MACHINE, self.supervisor_account: SUPERVISOR}
+        problems = missing(self.client, accounts, bucket=bucket)
+        problems += bucket_warnings(self.client, bucket or default_bucket(self.client))
+        problems += quota_warnings(self.client)
+        self.catalogue.prices.load(self.client, retry=True)
         fine = f"project `{self.client.project}`: credentials, APIs, roles and quotas are there"
-        rows = rows or [SetupCheck(name=self.name, state="ok", text=fine)]
-        return [*rows, SetupCheck(name=f"{self.name} prices", state="ok", text=self.catalogue.prices.source)]
+        prices = SetupCheck(name=f"{self.name} prices", state="ok", text=self.catalogue.prices.source)
+        return [*rows(self.name, problems, fine=fine), prices]
 
     def _price(self, doc: Doc) -> float:
         accelerator, count = machines.accelerators_of(doc)
@@ -90,6 +106,41 @@ class GcpCloud(ImageStore):
         from outlast.clouds.gcp.databases import GcpDatabases
 
         return GcpDatabases(self.client)
+
+    # Verification
+
+    @property
+    def last_request(self) -> str:
+        return self.client.last_request
+
+    @property
+    def emulated(self) -> bool:
+        return self.client.emulated
+
+    def identity(self) -> str:
+        return verify.identity(self.client)
+
+    def verify_findings(self, area: VerifyArea, *, bucket: str, gpu: str = "") -> Sequence[tuple[str, str]]:
+        from outlast.clouds.gcp.setup import MACHINE, SUPERVISOR
+
+        accounts = {self.account: MACHINE, self.supervisor_account: SUPERVISOR}
+        network = network_of(CLOUD, os.environ)
+        return verify.area_findings(self.client, area, accounts=accounts, bucket=bucket, network=network, gpu=gpu)
+
+    def default_bucket(self) -> str:
+        from outlast.clouds.gcp.setup import default_bucket
+
+        return f"gs://{default_bucket(self.client)}"
+
+    def account_names(self) -> Sequence[str]:
+        return (self.client.project,)
+
+    def watch(self, sink: Callable[[ApiExchange], None] | None) -> None:
+        self.client.sink = sink
+
+    def granted_notice_s(self, name: str) -> int:
+        """Return the notice that Google stored with a spot machine."""
+        return machines.granted_notice_s(self.instances.find(name)[0])
 
     # Offers and machines
 
@@ -127,23 +178,28 @@ class GcpCloud(ImageStore):
             raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
         image, least_gb = self._source(boot.image, gpu=bool(offer.gpu))
         # Google refuses a disk that is smaller than its image.
-        boot = msgspec.structs.replace(boot, disk_gb=max(boot.disk_gb, least_gb))
+        network = boot.network or network_of(CLOUD, os.environ)
+        boot = msgspec.structs.replace(boot, disk_gb=max(boot.disk_gb, least_gb), network=network)
         account = self.supervisor_account if boot.rights == "supervisor" else self.account
         user = ssh_access.login_name(self.client)
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
         try:
             # Search all zones: names are unique per zone only, and a second launch must not create a second machine.
-            return self._require_labels(*self.instances.find(name), labels)
+            # An attempt of a run is placed in one zone only, so other zones may be silent.
+            doc, at = self.instances.find(name, zone=offer.zone if LABEL_RUN in labels else "")
+            self._correct_notice(doc)
+            return self._require_labels(doc, at, labels)
         except NotFound:
             pass
         # The server remembers an id for an hour, and its machine may be deleted by now: then use a new id.
         for key in (f"insert/{name}/{offer.zone}", f"insert/{name}/{offer.zone}/{uuid.uuid4()}"):
-            self._insert(offer, key, body)
+            self._insert(offer, key, body, network)
             try:
                 answer = self.instances.get(offer.zone, name)
             except NotFound:
                 continue
             self._require_labels(answer.doc, answer.at, labels)
+            self._correct_notice(answer.doc)
             return self._delete_duplicates(answer.doc, answer.at, labels)
         raise NotFound(f"machine `{name}` disappeared right after its launch")
 
@@ -154,7 +210,7 @@ class GcpCloud(ImageStore):
         two sees both, and both would delete the younger one.
         """
         wanted = label.encode_all(labels).items()
-        named = self.instances.list_named(str(doc["name"]))
+        named = self.instances.await_listed(doc)
         same = [one for one in named if wanted <= one[0].get("labels", {}).items()]
         (oldest, seen_at), *younger = sorted(same, key=lambda one: machines.age_key(one[0])) or [(doc, at)]
         for one, _ in younger:
@@ -162,16 +218,35 @@ class GcpCloud(ImageStore):
         self.instances.remember(str(oldest["name"]), last(oldest["zone"]))
         return self.instances.describe(oldest, seen_at)
 
-    def _insert(self, offer: Offer, key: str, body: Doc) -> None:
+    def _insert(self, offer: Offer, key: str, body: Doc, network: NetworkSpec) -> None:
+        series = series_of(offer.type)
+        if series in self._short_notice:
+            body = machines.with_short_notice(body)
         try:
             self.client.change("POST", f"zones/{offer.zone}/instances", key=key, body=body)
         except AlreadyExists:
             pass  # an answer was lost, or another process launches it; the caller checks whose it is
         except BadRequest as problem:
+            if machines.refuses_notice(problem.message) and series not in self._short_notice:
+                self._short_notice.add(series)
+                return self._insert(offer, f"{key}/short", body, network)
             if is_missing_type(problem):
                 why = f"zone `{offer.zone}` has no `{offer.type}`"
                 raise NoCapacity(why, hint="the next zone is tried") from problem
-            raise
+            raise with_network_hint(problem, self.client.project, network) from problem
+        except PolicyDenied as problem:
+            raise with_policy_hint(problem) from problem
+
+    def _correct_notice(self, doc: Doc) -> None:
+        """Let the agent of a spot machine use the notice that Google stored, if it differs from the requested one."""
+        granted_s = machines.granted_notice_s(doc)
+        if not machines.is_spot(doc) or granted_s == machines.NOTICE_S:
+            return
+
+        def corrected(before: Mapping[str, str]) -> dict[str, str]:
+            return {machines.GRACE: str(granted_s)} if machines.GRACE in before else {}
+
+        self.instances.set_metadata(str(doc["name"]), corrected)
 
     def _require_labels(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
         """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""

@@ -93,7 +93,8 @@ def _classify(status: int, reasons: set[str], message: str, what: str) -> CloudE
         return AlreadyExists(text)
     if reasons & _BUSY:
         return NotReady(text)
-    if status == 412 and (policy := _CONSTRAINT.search(message)):
+    # Some services answer with 400 or 403; their text names the constraint in full.
+    if (status == 412 or "constraints/" in message) and (policy := _CONSTRAINT.search(message)):
         hint = f"ask the administrator of your organisation about the constraint `{policy[1]}`"
         return PolicyDenied(text, hint=hint)
     if status in (409, 412):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 
 from outlast.clouds.cloud import Image
@@ -23,6 +24,7 @@ _FIELDS = "name,family,creationTimestamp,archiveSizeBytes,labels,description,dep
 _FIELDS += ",diskSizeGb"
 _ROLE = "roles/compute.imageUser"
 _TRIES = 4
+_PATH = re.compile(r"(?:https:.*/)?projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)")
 
 
 class GcpImages:
@@ -45,15 +47,23 @@ class GcpImages:
         return [doc for page in pages for doc in page.doc.get("items", [])]
 
     def find(self, name: str) -> Doc:
-        """Find an image by name, then by family, in each project; `project/name` names one. Raises NotFound."""
-        project, _, short = name.strip("/").rpartition("/")
+        """Find an image by name, then by family, in each project; `project/name` names one. Raises NotFound.
+
+        Google's own form, `projects/P/global/images/F` or `…/images/family/F`, names one, too.
+        """
+        kinds: tuple[str, ...] = ("", "family/")
+        if path := _PATH.fullmatch(name):
+            project, short = path["project"], path["name"]
+            kinds = ("family/",) if path["family"] else ("",)
+        else:
+            project, _, short = name.strip("/").rpartition("/")
         check_name(short, "image")
         projects = [project] if project else [self._client.project, *PUBLIC]
         for owner in projects:
-            for path in (short, f"family/{short}"):
+            for kind in kinds:
                 with contextlib.suppress(NotFound):
-                    path = f"projects/{owner}/global/images/{path}"
-                    doc = self._client.call("compute", "GET", path, query={"fields": _FIELDS}).doc
+                    image = f"projects/{owner}/global/images/{kind}{short}"
+                    doc = self._client.call("compute", "GET", image, query={"fields": _FIELDS}).doc
                     if doc.get("status", "READY") == "READY":
                         return doc
         raise NotFound(

@@ -11,8 +11,11 @@ from outlast.clouds.cloud import LABEL_RUN, Boot, Machine, Offer, Status
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp.client import last
 from outlast.clouds.gcp.errors import Doc
-from outlast.clouds.gcp.offers import CLOUD, GPUS
+from outlast.clouds.gcp.network import interface
+from outlast.clouds.gcp.offers import CLOUD
 from outlast.clouds.gcp.prices import DISK_USD_PER_GB_HOUR, series_of
+from outlast.clouds.gcp.types import accelerators
+from outlast.spec.network import NetworkSpec
 
 # The price at the launch, in millionths of a dollar per hour: it does not change when tables do.
 LABEL_PRICE = "outlast-price"
@@ -22,18 +25,22 @@ TAG = "outlast-ssh"
 # The fields of an instance in a listing. Without this mask, scripts in the metadata would be most of the answer.
 FIELDS = (
     "id,name,zone,machineType,status,statusMessage,labels,labelFingerprint,creationTimestamp,lastStartTimestamp,"
-    "lastStopTimestamp,scheduling(provisioningModel,preemptible,instanceTerminationAction),"
+    "lastStopTimestamp,scheduling(provisioningModel,preemptible,instanceTerminationAction,preemptionNoticeDuration),"
     "guestAccelerators,disks(source,diskSizeGb,boot),networkInterfaces(networkIP,accessConfigs/natIP)"
 )
-NOTICE_S = 120
+# The notice that we request for spot machines, and the one that Google gives without a request.
+NOTICE_S, SHORT_NOTICE_S = 120, 30
+# The agent reads here how long it has after a notice.
+GRACE = "outlast-grace-s"
+_NOTICE_FIELD = "preemptionNoticeDuration"
 _LIFE_S_MIN, _LIFE_S_MAX = 30.0, 120 * 86400.0
 
 _AUTH = "https://www.googleapis.com/auth/"
 # The bucket, and Compute Engine, by which a machine deletes itself: the disk of a stopped one would still be billed.
 # The roles of its account, which `outlast setup gcp` creates, allow nothing else.
 _SCOPES = [f"{_AUTH}devstorage.read_write", f"{_AUTH}compute"]
-# Secret Manager and impersonation of the machines' account have no narrower scope. Only machines of runs with secrets
-# and the supervisor machine get it.
+# Secret Manager, Artifact Registry and impersonation of the machines' account have no narrower scope. Only machines of
+# runs with secrets or with such a container, and the supervisor machine get it.
 _SCOPES_WIDE = [f"{_AUTH}cloud-platform"]
 
 _STATUS: dict[str, Status] = {
@@ -56,7 +63,8 @@ def insert_body(
     offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str], image: str, account: str, user: str
 ) -> Doc:
     """Return the body of the request that creates a machine."""
-    zone = f"zones/{offer.zone}"
+    zone, network = f"zones/{offer.zone}", boot.network or NetworkSpec()
+    labels = {**network.labels, **labels}
     own = {**labels, LABEL_PRICE: str(round(offer.price_usd_per_hour * 1e6))}
     disk = {
         "sourceImage": image,
@@ -69,30 +77,34 @@ def insert_body(
         "machineType": f"{zone}/machineTypes/{offer.type}",
         "labels": label.encode_all(own),
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
-        "networkInterfaces": [
-            {
-                "network": "global/networks/default",
-                "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}],
-            }
-        ],
+        "networkInterfaces": [interface(network, offer.zone)],
         "metadata": {"items": items_of(metadata_of(offer, boot, user=user))},
         "scheduling": scheduling(offer, boot, run=LABEL_RUN in labels),
-        "tags": {"items": [TAG]},
+        "tags": {"items": [TAG, *network.tags]},
     }
+    if network.encryption_key:
+        body["disks"][0]["diskEncryptionKey"] = {"kmsKeyName": network.encryption_key}
     if account:
-        wide = "outlast-secrets" in boot.metadata or boot.rights == "supervisor"
+        wide = "outlast-secrets" in boot.metadata or boot.rights == "supervisor" or _own_registry(boot)
         body["serviceAccounts"] = [{"email": account, "scopes": _SCOPES_WIDE if wide else _SCOPES}]
     if offer.gpus and series_of(offer.type) == "n1":
-        accelerator = GPUS.get(offer.gpu, offer.gpu)
+        accelerator = (*accelerators(offer.gpu), offer.gpu)[0]
         body["guestAccelerators"] = [
             {"acceleratorType": f"{zone}/acceleratorTypes/{accelerator}", "acceleratorCount": offer.gpus}
         ]
     return body
 
 
+def _own_registry(boot: Boot) -> bool:
+    """Return whether a machine runs a container from Artifact Registry, which has no narrower scope."""
+    host = boot.metadata.get("outlast-container", "").partition("/")[0]
+    return f".{host}".endswith(("-docker.pkg.dev", ".gcr.io"))
+
+
 def _disk_type(type: str) -> str:
     # The newer series support nothing else.
-    return "hyperdisk-balanced" if series_of(type) in ("n4", "c4", "c4a", "c4d", "n4a", "n4d") else "pd-balanced"
+    newer = series_of(type) in ("n4", "c4", "c4a", "c4d", "n4a", "n4d", "a4", "g4") or type.startswith("a3-ultragpu")
+    return "hyperdisk-balanced" if newer else "pd-balanced"
 
 
 def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
@@ -104,7 +116,7 @@ def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
     rules: Doc = {"automaticRestart": not offer.spot and not run}
     if offer.spot:
         rules |= {"provisioningModel": "SPOT", "onHostMaintenance": "TERMINATE"}
-        rules["preemptionNoticeDuration"] = {"seconds": str(NOTICE_S)}
+        rules[_NOTICE_FIELD] = {"seconds": str(NOTICE_S)}
     elif offer.gpus:
         rules |= {"provisioningModel": "STANDARD", "onHostMaintenance": "TERMINATE"}
     else:
@@ -117,11 +129,29 @@ def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
     return rules
 
 
+def with_short_notice(body: Doc) -> Doc:
+    """Return the body of an insert without the longer notice, which some machine series may not have."""
+    rules = {name: value for name, value in body["scheduling"].items() if name != _NOTICE_FIELD}
+    items = [item for item in body["metadata"]["items"] if item["key"] != GRACE]
+    return {**body, "scheduling": rules, "metadata": {"items": items}}
+
+
+def refuses_notice(message: str) -> bool:
+    """Return whether an error names the longer notice."""
+    return _NOTICE_FIELD.lower() in message.lower()
+
+
+def granted_notice_s(doc: Doc) -> int:
+    """Return the notice that Google stored with a spot machine."""
+    return int(doc.get("scheduling", {}).get(_NOTICE_FIELD, {}).get("seconds", 0)) or SHORT_NOTICE_S
+
+
 def metadata_of(offer: Offer, boot: Boot, *, user: str) -> dict[str, str]:
     # Clients read the host keys of the machine's ssh server from its guest attributes.
     found = {"enable-guest-attributes": "TRUE", **boot.metadata}
-    # The agent does not learn of the longer notice, which Google may not grant: the usual 30 s are safe in either case,
-    # while an agent that relied on two minutes could be cut off.
+    if offer.spot:
+        # A launch corrects it if Google stored another one. If the machine shuts down sooner, systemd stops the agent.
+        found[GRACE] = str(NOTICE_S)
     if boot.script:
         found["startup-script"] = boot.script
     if boot.ssh_keys:

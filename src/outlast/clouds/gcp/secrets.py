@@ -10,21 +10,20 @@ from collections.abc import Mapping, Sequence
 
 from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import Stale
-from outlast.errors import AlreadyExists, BadRequest, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NotFound, PolicyDenied
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _ROLE = "roles/secretmanager.secretAccessor"
 _SERVICE = "secretmanager"
+# Organisations that allow some places only refuse automatic replication: one region of each continent is tried.
+_REGIONS = ("us-central1", "europe-west1", "asia-southeast1", "australia-southeast1", "southamerica-east1")
 
 
 def put(client: GcpClient, name: str, values: Mapping[str, str], *, accounts: Sequence[str]) -> None:
     """Write the values as the newest version, and destroy the older versions."""
     path = _path(client, name)
-    body = {"replication": {"automatic": {}}, "labels": {"outlast": "run"}}
     with contextlib.suppress(AlreadyExists, Stale):
-        client.call(
-            _SERVICE, "POST", f"v1/projects/{client.project}/secrets", query={"secretId": _checked(name)}, body=body
-        )
+        _create(client, _checked(name))
     if accounts:
         members = [f"serviceAccount:{account}" for account in accounts]
         policy = {"policy": {"bindings": [{"role": _ROLE, "members": members}]}}
@@ -36,6 +35,22 @@ def put(client: GcpClient, name: str, values: Mapping[str, str], *, accounts: Se
         number = str(version["name"]).rpartition("/")[2]
         with contextlib.suppress(NotFound):
             client.call(_SERVICE, "POST", f"{path}/versions/{number}:destroy", body={})
+
+
+def _create(client: GcpClient, name: str) -> None:
+    """Create a secret without versions, in a place that the organisation allows. Raises PolicyDenied."""
+
+    def create(replication: dict[str, object]) -> None:
+        body = {"replication": replication, "labels": {"outlast": "run"}}
+        client.call(_SERVICE, "POST", f"v1/projects/{client.project}/secrets", query={"secretId": name}, body=body)
+
+    try:
+        create({"automatic": {}})
+    except PolicyDenied:
+        for region in _REGIONS:
+            with contextlib.suppress(PolicyDenied):
+                return create({"userManaged": {"replicas": [{"location": region}]}})
+        raise
 
 
 def drop(client: GcpClient, name: str) -> None:

@@ -1,18 +1,18 @@
-"""The set-up of a project: its steps, with least privilege, and checks of rights and quotas."""
+"""The set-up of a project: its steps, with least privilege."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from outlast.clouds.cloud import SetupStep
-from outlast.clouds.gcp.client import GcpClient, last
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import Doc, ServiceDisabled, Stale, from_response
-from outlast.errors import AlreadyExists, BadRequest, CloudError, CloudUnreachable, Denied, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudError, CloudUnreachable, Denied
 
 APIS = (
     "compute.googleapis.com",
@@ -24,12 +24,20 @@ APIS = (
     "file.googleapis.com",
     "sqladmin.googleapis.com",
 )
+# A cheap request of each API that no step of the set-up uses.
+_PROBES = {
+    "compute": "projects/{project}",
+    "secretmanager": "v1/projects/{project}/secrets",
+    "file": "v1/projects/{project}/locations/-/instances",
+    "sqladmin": "v1/projects/{project}/instances",
+}
 # Needed for prices, volumes and databases only.
 OPTIONAL = APIS[-3:]
 _BUCKET_ROLE = "roles/storage.objectUser"
-_ACT_AS = "roles/iam.serviceAccountUser"
-# Times a pause of 5 s: APIs and accounts take up to three minutes to take effect.
-_LATE_TRIES = 36
+ACT_AS = "roles/iam.serviceAccountUser"
+# APIs and accounts take up to three minutes to take effect; mostly some seconds.
+_LATE_TRIES = 40
+_PAUSE_S_MIN = 0.25
 
 
 class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +48,8 @@ class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     allows: str
     permissions: tuple[str, ...]
+    # Permissions without which less is reported. Google may not allow them in custom roles.
+    optional: tuple[str, ...] = ()
 
 
 MACHINE = ServiceAccount(
@@ -62,24 +72,21 @@ SUPERVISOR = ServiceAccount(
         *(f"compute.images.{verb}" for verb in ("get", "getFromFamily", "list", "useReadOnly")),
         *(f"compute.subnetworks.{verb}" for verb in ("use", "useExternalIp")),
         *(f"compute.{kind}.list" for kind in ("zones", "machineTypes", "acceleratorTypes")),
-        *(f"compute.zoneOperations.{verb}" for verb in ("get", "list")),
-        "compute.advice.capacity",
+        "compute.zoneOperations.get",
         "compute.projects.get",
         "secretmanager.secrets.delete",
     ),
+    optional=(
+        "compute.advice.capacity",
+        "compute.instances.getSerialPortOutput",
+        *(f"compute.{scope}Operations.list" for scope in ("zone", "region", "global")),
+    ),
 )
-# Permission that a user of outlast needs → its purpose.
-PERMISSIONS = {
-    "compute.instances.create": "launch machines",
-    "compute.instances.delete": "delete machines",
-    "compute.instances.list": "list machines",
-    "compute.instances.setMetadata": "allow ssh logins",
-    "compute.disks.create": "create disks of machines",
-    "compute.images.create": "create images",
-    "iam.serviceAccounts.actAs": "launch machines with their service account",
-    "secretmanager.secrets.create": "store the secrets of runs",
-}
 _TRIES = 5
+
+
+def default_bucket(client: GcpClient) -> str:
+    return f"{client.project}-outlast"
 
 
 class GcpSetup:
@@ -100,7 +107,7 @@ class GcpSetup:
         self.pause_s = pause_s
         self.client = client
         self.only = only
-        self.bucket = bucket or f"{client.project}-outlast"
+        self.bucket = bucket or default_bucket(client)
         self.location = location
 
     def email(self, account: ServiceAccount) -> str:
@@ -111,7 +118,7 @@ class GcpSetup:
         return [msgspec.structs.replace(step, apply=lambda step=step: self._apply_late(step)) for step in self._steps()]
 
     def _apply_late(self, step: SetupStep) -> None:
-        """Apply a step, again while Google does not know yet what an earlier step has created."""
+        """Apply a step, and repeat it until Google knows the resources of the earlier steps."""
         for left in range(_LATE_TRIES, -1, -1):
             try:
                 step.apply()
@@ -122,7 +129,11 @@ class GcpSetup:
                     raise
                 if left == _LATE_TRIES:
                     self.report(f"waiting until Google knows the new APIs and accounts: {step.what}")
-                time.sleep(self.pause_s)
+                self._pause(left)
+
+    def _pause(self, left: int) -> None:
+        """Wait before the next try: a moment at first, later `pause_s`."""
+        time.sleep(min(self.pause_s, _PAUSE_S_MIN * 2 ** (_LATE_TRIES - left)))
 
     def _steps(self) -> list[SetupStep]:
         project = self.client.project
@@ -148,7 +159,7 @@ class GcpSetup:
                 what="the right of the supervisor's account to launch machines with the machines' account",
                 commands=(
                     f"gcloud iam service-accounts add-iam-policy-binding {machine} --member={supervisor}"
-                    f" --role={_ACT_AS} --project={project}",
+                    f" --role={ACT_AS} --project={project}",
                 ),
                 apply=self._bind_account,
             ),
@@ -167,6 +178,11 @@ class GcpSetup:
                 commands=(
                     f"gcloud iam roles create {account.role} --permissions={','.join(account.permissions)}"
                     f" --project={project}",
+                    # Separate commands: a project may not support some of them.
+                    *(
+                        f"gcloud iam roles update {account.role} --add-permissions={name} --project={project}"
+                        for name in account.optional
+                    ),
                 ),
                 apply=lambda: self._create_role(account),
             ),
@@ -195,11 +211,29 @@ class GcpSetup:
                 break
             if not left:
                 raise CloudUnreachable("the APIs were not enabled in time", hint="repeat the command in some minutes")
-            time.sleep(self.pause_s)
+            self._pause(left)
             operation = self.client.call("serviceusage", "GET", f"v1/{operation['name']}").doc
         if problem := operation.get("error"):
             code = int(problem.get("code", 400))
             raise from_response(403 if code == 7 else 400, {"error": problem}, "enabling the APIs")
+        for api, path in _PROBES.items():
+            self._await_api(api, path.format(project=self.client.project))
+
+    def _await_api(self, api: str, path: str) -> None:
+        """Wait until an API answers: it refuses requests for up to some minutes after it was enabled."""
+        for left in range(_LATE_TRIES, -1, -1):
+            try:
+                self.client.call(api, "GET", path)
+            except ServiceDisabled:
+                if not left:
+                    raise
+                if left == _LATE_TRIES:
+                    self.report(f"waiting until the API {api} takes effect")
+                self._pause(left)
+                continue
+            except CloudError:
+                pass  # it answers
+            return
 
     def _create_bucket(self) -> None:
         rules = {"uniformBucketLevelAccess": {"enabled": True}, "publicAccessPrevention": "enforced"}
@@ -227,14 +261,41 @@ class GcpSetup:
             self.client.call("iam", "POST", f"v1/projects/{self.client.project}/serviceAccounts", body=body)
 
     def _create_role(self, account: ServiceAccount) -> None:
+        """Create the role, without permissions that Google does not allow in custom roles."""
+        names = [*account.permissions, *account.optional]
+        try:
+            self._put_role(account, names)
+        except BadRequest as problem:
+            known = self._testable()
+            left_out = [name for name in names if name not in known]
+            if not left_out or set(left_out) == set(names):
+                raise
+            self.report(f"left out of role `{account.role}`: {', '.join(left_out)} ({problem.message})")
+            self._put_role(account, [name for name in names if name in known])
+
+    def _put_role(self, account: ServiceAccount, permissions: list[str]) -> None:
         """Create the role, or update it: a role from an earlier version may have other permissions."""
         path = f"v1/projects/{self.client.project}/roles"
-        role = {"title": f"outlast: {account.what}", "includedPermissions": list(account.permissions), "stage": "GA"}
+        role = {"title": f"outlast: {account.what}", "includedPermissions": permissions, "stage": "GA"}
         try:
             self.client.call("iam", "POST", path, body={"roleId": account.role, "role": role})
         except AlreadyExists:
             query = {"updateMask": "includedPermissions"}
             self.client.call("iam", "PATCH", f"{path}/{account.role}", query=query, body=role)
+
+    def _testable(self) -> set[str]:
+        """Return the permissions that custom roles of this project may have. About ten requests."""
+        body: Doc = {"fullResourceName": f"//cloudresourcemanager.googleapis.com/projects/{self.client.project}"}
+        body["pageSize"] = 1000
+        found: set[str] = set()
+        while True:
+            page = self.client.call("iam", "POST", "v1/permissions:queryTestablePermissions", body=body).doc
+            for one in page.get("permissions", []):
+                if one.get("customRolesSupportLevel") != "NOT_SUPPORTED":
+                    found.add(str(one["name"]))
+            if not page.get("nextPageToken"):
+                return found
+            body["pageToken"] = page["nextPageToken"]
 
     def _bind_role(self, account: ServiceAccount) -> None:
         path = f"v1/projects/{self.client.project}"
@@ -284,7 +345,7 @@ class GcpSetup:
         def put(policy: Doc) -> None:
             self.client.call("iam", "POST", f"{path}:setIamPolicy", body={"policy": policy})
 
-        self._bind(get, put, SUPERVISOR, _ACT_AS)
+        self._bind(get, put, SUPERVISOR, ACT_AS)
 
     def _bind(
         self,
@@ -310,70 +371,3 @@ class GcpSetup:
             except Stale:
                 if left == 1:
                     raise
-
-
-def missing(client: GcpClient, accounts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the missing APIs, permissions and accounts, each with its fix. Raises a CloudError."""
-    found: list[tuple[str, str]] = []
-    apply = "`outlast setup gcp --apply`"
-    query = {"filter": "state:ENABLED", "pageSize": 200, "fields": "services/name,nextPageToken"}
-    with contextlib.suppress(Denied, NotFound):  # a user may lack the right to list APIs but may use them
-        services = client.call("serviceusage", "GET", f"v1/projects/{client.project}/services", query=query).doc
-        on = {str(one["name"]).rpartition("/")[2] for one in services.get("services", [])}
-        if off := [name for name in APIS if name not in on and name not in OPTIONAL]:
-            found.append((f"these APIs are disabled: {', '.join(off)}", apply))
-    body = {"permissions": sorted(PERMISSIONS)}
-    with contextlib.suppress(NotFound):
-        path = f"v1/projects/{client.project}:testIamPermissions"
-        have = set(client.call("cloudresourcemanager", "POST", path, body=body).doc.get("permissions", []))
-        for name in sorted(set(PERMISSIONS) - have):
-            found.append(
-                (f"permission `{name}` is missing, to {PERMISSIONS[name]}", "request it from an owner of the project")
-            )
-    for email, whose in accounts.items():
-        try:
-            client.call("iam", "GET", f"v1/projects/{client.project}/serviceAccounts/{email}")
-        except NotFound:
-            found.append((f"the service account of {whose}, {email}, does not exist", apply))
-        except CloudError:
-            pass  # the first launch reports it
-    return found
-
-
-# Quota → its subject. Regional quotas are reported only if they are in use: new projects have many at zero.
-_METRICS = {
-    "CPUS": "processors",
-    "PREEMPTIBLE_CPUS": "processors of spot machines",
-    "GPUS_ALL_REGIONS": "GPUs, in all regions together",
-    "INSTANCES": "machines",
-    "IN_USE_ADDRESSES": "machines with a public address",
-    "DISKS_TOTAL_GB": "GB of disks",
-    "SSD_TOTAL_GB": "GB of SSD disks",
-}
-_REQUEST = "request more at https://console.cloud.google.com/iam-admin/quotas"
-_NEAR = 0.9
-
-
-def quota_warnings(client: GcpClient) -> list[tuple[str, str]]:
-    """Return the quotas that are nearly used up, each with its fix. Sends two requests. Raises a CloudError."""
-    project = client.compute("GET", "", query={"fields": "quotas(metric,limit,usage)"}).doc
-    found = _tight(project.get("quotas", []), "the project")
-    fields = "items(name,quotas(metric,limit,usage)),nextPageToken"
-    for page in client.pages("regions", query={"fields": fields}):
-        for region in page.doc.get("items", []):
-            found += _tight(region.get("quotas", []), last(region["name"]))
-    return [(text, _REQUEST) for text in found]
-
-
-def _tight(quotas: list[dict[str, object]], where: str) -> list[str]:
-    found = []
-    for quota in quotas:
-        metric, limit, usage = str(quota.get("metric")), _number(quota.get("limit")), _number(quota.get("usage"))
-        none_at_all = limit == 0 and metric == "GPUS_ALL_REGIONS"
-        if metric in _METRICS and (none_at_all or (usage > 0 and usage >= limit * _NEAR)):
-            found.append(f"quota {metric} ({_METRICS[metric]}) of {where}: {usage:g} of {limit:g} are used")
-    return found
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

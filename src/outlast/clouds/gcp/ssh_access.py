@@ -17,7 +17,10 @@ from outlast.clouds.cloud import SshAccess
 from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.errors import Doc
 from outlast.clouds.gcp.machines import TAG
+from outlast.clouds.gcp.network import network_path
+from outlast.clouds.gcp.offers import CLOUD
 from outlast.errors import AlreadyExists, BadRequest, NotFound
+from outlast.spec.network import network_of
 
 ROUTES = ("iap", "direct")
 RULE = "outlast-ssh"
@@ -104,7 +107,7 @@ def allow_ssh(client: GcpClient, *, direct: bool) -> None:
         body = {
             "name": RULE,
             "description": "ssh to machines of outlast only",
-            "network": "global/networks/default",
+            "network": network_path(network_of(CLOUD, os.environ).network),
             "direction": "INGRESS",
             "sourceRanges": ranges,
             "targetTags": [TAG],

@@ -10,6 +10,7 @@ import msgspec
 from outlast.clouds.cloud import Offer, Requirements
 from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
+from outlast.spec.gpus import gpu_model, matches_gpu
 
 CLOUD = "local"
 # The image of a machine with nothing but this computer's software.
@@ -72,7 +73,8 @@ def kind(name: str) -> MachineType:
         return known
     if (foreign := google_types.machine_type(name)) is None:
         raise unknown("machine type", name, TYPES)
-    gpu = foreign.accelerator.removeprefix("nvidia-").removeprefix("tesla-").upper()
+    model = gpu_model(foreign.accelerator)
+    gpu = model.name if model is not None else foreign.accelerator
     memory_gb = foreign.memory_mb / 1024
     return MachineType(name=name, cpus=foreign.cpus, gpu=gpu, gpus=foreign.accelerators, memory_own_gb=memory_gb)
 
@@ -120,7 +122,7 @@ def _fits(kind: MachineType, needs: Requirements) -> bool:
         return False
     if not needs.gpu and not needs.gpus:
         return not kind.gpu
-    right_gpu = kind.gpu != "" if not needs.gpu else kind.gpu.lower() == needs.gpu.lower()
+    right_gpu = kind.gpu != "" if not needs.gpu else matches_gpu(needs.gpu, kind.gpu)
     return right_gpu and needs.gpus in (0, kind.gpus)
 
 
@@ -138,4 +140,5 @@ def _offer(kind: MachineType, zone: str, *, spot: bool) -> Offer:
         spot=spot,
         price_usd_per_hour=round(on_demand * part, 6) if spot else on_demand,
         on_demand_usd_per_hour=on_demand,
+        price_source="the local cloud's own list, made up",
     )

@@ -11,19 +11,20 @@ import secrets as random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Unpack
 
 from outlast import private
 from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
 from outlast.clouds.local import catalog, guest_attributes, images, power, probe, secrets, ssh
-from outlast.clouds.local.describe import describe, facts_of
+from outlast.clouds.local.describe import billed, describe, facts_of
 from outlast.clouds.local.files import wait_lock, write_json
 from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.metadata_server import ATTRIBUTE_TOKEN
 from outlast.clouds.local.os_errors import with_os_errors
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
 from outlast.clouds.local.setup import HostSetup
-from outlast.clouds.local.shared import SharedResources
+from outlast.clouds.local.shared_resources import SharedResources
 from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, CloudError, NotFound, UsageError
 
@@ -57,7 +58,7 @@ class LocalCloud(HostSetup, SharedResources):
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
-            self._check_image(needs.image)
+            images.check(self.root, needs.image)
         return catalog.offers(needs)
 
     @with_os_errors
@@ -74,6 +75,21 @@ class LocalCloud(HostSetup, SharedResources):
             if (machine := describe(folder)) is not None:
                 return machine
         raise CloudError(f"could not launch `{name}`: another process deletes it after every launch")
+
+    @with_os_errors
+    def launch_all(
+        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+    ) -> Sequence[Machine]:
+        for name, boot in boots.items():
+            self._check_launch(offer, name, boot)
+        ready = {name: self.with_database_ports(boot) for name, boot in boots.items()}
+        with self._locked():
+            new = [name for name in ready if not self._folder(name).exists()]
+            self._zones.check_capacity(offer.zone, chain(self._counts(offer.zone), new[1:]), spot=offer.spot)
+            locks = {name: self._claim(self._folder(name), offer, ready[name], labels[name]) for name in new}
+        for name, lock in ((name, lock) for name, lock in locks.items() if lock is not None):
+            self._switch_on(self._folder(name), lock)
+        return [self.machine(name) for name in boots]
 
     @with_os_errors
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
@@ -106,7 +122,7 @@ class LocalCloud(HostSetup, SharedResources):
                 self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
                 if (lock := folder.take_lock()) is not None:
                     folder.clear_requests()
-                    folder.set_state(phase="starting", why="", stopped_at=0.0, shim_pid=None, **_billed(machine))
+                    folder.set_state(phase="starting", why="", stopped_at=0.0, shim_pid=None, **billed(machine))
             if lock is not None:
                 self._switch_on(folder, lock)
                 return
@@ -169,6 +185,10 @@ class LocalCloud(HostSetup, SharedResources):
                 return file.read()
         except FileNotFoundError:
             return ""
+
+    def last_address(self, name: str) -> str:
+        """Return the internal address of a machine, which it keeps while it is stopped. Empty before its first boot."""
+        return str((self._folder(name).state() or {}).get("address", ""))
 
     @with_os_errors
     def images(self) -> Sequence[Image]:
@@ -363,16 +383,10 @@ class LocalCloud(HostSetup, SharedResources):
         catalog.check_type(offer.type)
         catalog.check_zone(offer.zone)
         if boot.image:
-            self._check_image(boot.image)
+            images.check(self.root, boot.image)
         if why := probe.why_not(self.mode, root=self.root):
             hint = "unset OUTLAST_LOCAL_MODE to use the best mode that works"
             raise BadRequest(f"mode `{self.mode}` does not work on this computer: {why}", hint=hint)
-
-    def _check_image(self, name: str) -> None:
-        try:
-            images.find(self.root, name)
-        except NotFound as problem:
-            raise BadRequest(problem.message, hint=problem.hint) from problem
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -384,8 +398,3 @@ class LocalCloud(HostSetup, SharedResources):
             yield
         finally:
             os.close(descriptor)
-
-
-def _billed(machine: Machine) -> dict[str, float]:
-    """Return the state that carries the billed time of earlier boots into a new one."""
-    return {"started_at": time.time(), "ran_before_s": machine.ran_s}

@@ -25,8 +25,8 @@ from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
 from outlast.clouds.local.os_errors import with_os_errors
 from outlast.clouds.resources import Backup, Database, DatabaseRequest, Engine, ResourceState
-from outlast.clouds.sql import Login, Session, need
 from outlast.errors import BadRequest, NotFound
+from outlast.sql.session import Login, Session, need
 
 CLOUD = "local"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -69,3 +69,8 @@ def describe(folder: Folder) -> Machine | None:
         disk_gb=disk_gb,
         disk_usd_per_hour=disk_gb * catalog.DISK_USD_PER_GB_HOUR,
     )
+
+
+def billed(machine: Machine) -> dict[str, float]:
+    """Return the state that carries the billed time of earlier boots into a new one."""
+    return {"started_at": time.time(), "ran_before_s": machine.ran_s}

@@ -81,6 +81,16 @@ _SERIES: dict[str, dict[str, tuple[float, str]]] = {
     },
     "t2d": {"standard": (4096, "1 2 4 8 16 32 48 60")},
     "t2a": {"standard": (4096, "1 2 4 8 16 32 48")},
+    "c4": {
+        "standard": (3840, "4 8 16 24 32 48 96 144 192"),
+        "highmem": (7936, "4 8 16 24 32 48 96 144 192"),
+        "highcpu": (2048, "2 4 8 16 24 32 48 96 144 192"),
+    },
+    "n4d": {
+        "standard": (4096, "2 4 8 16 32 48 64 80 96"),
+        "highmem": (8192, "2 4 8 16 32 48 64 80 96"),
+        "highcpu": (2048, "2 4 8 16 32 48 64 80 96"),
+    },
 }
 
 # Types outside of that scheme → CPUs, MiB, accelerator, number of accelerators.
@@ -107,6 +117,13 @@ _SINGLE: dict[str, tuple[int, int, str, int]] = {
     "a3-highgpu-2g": (52, 479232, "nvidia-h100-80gb", 2),
     "a3-highgpu-4g": (104, 958464, "nvidia-h100-80gb", 4),
     "a3-highgpu-8g": (208, 1916928, "nvidia-h100-80gb", 8),
+    "a3-megagpu-8g": (208, 1916928, "nvidia-h100-mega-80gb", 8),
+    "a3-ultragpu-8g": (224, 3022848, "nvidia-h200-141gb", 8),
+    "a4-highgpu-8g": (224, 4063232, "nvidia-b200", 8),
+    "g4-standard-48": (48, 184320, "nvidia-rtx-pro-6000", 1),
+    "g4-standard-96": (96, 368640, "nvidia-rtx-pro-6000", 2),
+    "g4-standard-192": (192, 737280, "nvidia-rtx-pro-6000", 4),
+    "g4-standard-384": (384, 1474560, "nvidia-rtx-pro-6000", 8),
     "g2-standard-4": (4, 16384, "nvidia-l4", 1),
     "g2-standard-8": (8, 32768, "nvidia-l4", 1),
     "g2-standard-12": (12, 49152, "nvidia-l4", 1),
@@ -128,6 +145,10 @@ ACCELERATORS = {
     "nvidia-tesla-a100": 16,
     "nvidia-a100-80gb": 8,
     "nvidia-h100-80gb": 8,
+    "nvidia-h100-mega-80gb": 8,
+    "nvidia-h200-141gb": 8,
+    "nvidia-b200": 8,
+    "nvidia-rtx-pro-6000": 8,
     "nvidia-l4": 8,
 }
 

@@ -262,3 +262,11 @@ def _bytes_of(path: str) -> int:
             except FileNotFoundError:
                 pass
     return total
+
+
+def check(root: str, name: str) -> None:
+    """Raise BadRequest if neither an image nor a family has this name."""
+    try:
+        find(root, name)
+    except NotFound as problem:
+        raise BadRequest(problem.message, hint=problem.hint) from problem

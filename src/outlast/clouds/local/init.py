@@ -2,8 +2,10 @@
 
 It is forked from the shim, not executed, because another interpreter would double the boot time. Its signals:
 
-    SIGUSR1   power off      SIGUSR2   keys were added: create the accounts, start sshd
-    SIGPWR    power goes off soon: run the shutdown script, then power off
+    SIGUSR1   a program powers off    SIGUSR2   keys were added: create the accounts, start sshd
+    SIGHUP    a program reboots       SIGPWR    power goes off soon
+
+Each of them but SIGUSR2 runs the shutdown script first, if there is one.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from outlast.clouds.local import power_commands, sudo
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import Inside
 
-# The exit code of init after the machine powered itself off.
-EXIT_POWERED_OFF = 64
+# The exit codes of init after the machine powered itself off, and after it rebooted itself.
+EXIT_POWERED_OFF, EXIT_REBOOTED = 64, 65
+# How long a shutdown script may take if a program of the machine switches it off, as on GCE.
+_SHUTDOWN_S_MAX = 90
 
 BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = ("/bin/bash", "/bin/sh")
-_POWER_COMMANDS = ("shutdown", "poweroff", "halt")
 # macOS has no such signal, and there it is never sent.
 SIGPWR = getattr(signal, "SIGPWR", signal.SIGUSR2)
 
@@ -46,21 +50,23 @@ class Init:
         self.inside = inside
         self.scripts: dict[int, str] = {}
         self.sshd = 0
+        self.rebooting = False
 
     def run(self, *, shim_died: Callable[[], bool], on_exit: Callable[[], object]) -> NoReturn:
         """Run until the machine is powered off or its shim dies."""
-        watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, SIGPWR, signal.SIGTERM}
+        requests = {signal.SIGUSR1, signal.SIGHUP, SIGPWR, signal.SIGALRM}
+        watched = {signal.SIGCHLD, signal.SIGUSR2, signal.SIGTERM, *requests}
         # Blocked before one can be sent, then taken one by one: none is lost, and no handler interrupts.
         signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-        _write_power_commands(self.inside)
+        _write_commands(self.inside)
         self.start_script("startup-script")
         self.start_sshd()
         while not shim_died():
             number = signal.sigwait(watched)
-            if number == signal.SIGUSR1:
-                power_off()
-            elif number == SIGPWR:
-                self.shut_down()
+            if number == signal.SIGALRM:
+                self.power_off()
+            elif number in requests:
+                self.shut_down(number)
             elif number == signal.SIGUSR2:
                 self.start_sshd()
             elif number == signal.SIGCHLD:
@@ -84,10 +90,19 @@ class Init:
             report(f"could not run {name}: {error}")
         os._exit(127)
 
-    def shut_down(self) -> None:
-        """Run the shutdown script, if there is one, then power off."""
-        if "shutdown-script" not in self.scripts.values() and not self.start_script("shutdown-script"):
-            power_off()
+    def shut_down(self, number: int) -> None:
+        """Run the shutdown script, if there is one, then power off or reboot."""
+        if "shutdown-script" in self.scripts.values():
+            return
+        self.rebooting = number == signal.SIGHUP
+        if not self.start_script("shutdown-script"):
+            self.power_off()
+        if number != SIGPWR:  # the shim limits the time of requests from outside
+            signal.alarm(_SHUTDOWN_S_MAX)
+
+    def power_off(self) -> NoReturn:
+        report("reboot" if self.rebooting else "power off")
+        os._exit(EXIT_REBOOTED if self.rebooting else EXIT_POWERED_OFF)
 
     def reap(self) -> None:
         try:
@@ -95,7 +110,7 @@ class Init:
                 if (name := self.scripts.pop(reaped[0], "")) != "":
                     report(f"{name} exit status {os.waitstatus_to_exitcode(reaped[1])}")
                     if name == "shutdown-script":
-                        power_off()
+                        self.power_off()
                 elif reaped[0] == self.sshd:
                     self.sshd = 0
         except ChildProcessError:
@@ -110,11 +125,6 @@ class Init:
         sshd.create_accounts(self.inside)
         if not self.sshd:
             self.sshd = sshd.start(self.inside)
-
-
-def power_off() -> NoReturn:
-    report("power off")
-    os._exit(EXIT_POWERED_OFF)
 
 
 def report(line: str) -> None:
@@ -157,13 +167,20 @@ def mount_all(variables: dict[str, str]) -> None:
         report(f"/etc/fstab: {problem}")
 
 
-def _write_power_commands(inside: Inside) -> None:
-    """Write commands that power off the machine; the real ones would power off the user's computer."""
-    refusal = "#!/bin/sh\necho 'reboot: a local machine cannot reboot itself; power it off and start it' >&2\nexit 1\n"
+def _write_commands(inside: Inside) -> None:
+    """Write the commands that act on the machine and not on the user's computer, and sudo where it is missing."""
+    power_commands.forget_scheduled(inside.scripts_dir)
+    text = power_commands.script(init_pid=os.getpid(), state=inside.scripts_dir)
     for folder in inside.power_dirs:
-        for name in _POWER_COMMANDS:
-            write_program(f"{folder}/{name}", f"#!/bin/sh\nkill -s USR1 {os.getpid()}\n")
-        write_program(f"{folder}/reboot", refusal)
+        for name in power_commands.NAMES:
+            write_program(f"{folder}/{name}", text)
+    # A machine with its own files has its own users.
+    if inside.home == "/root":
+        os.makedirs("/usr/local/bin", exist_ok=True)
+        if not os.path.exists("/usr/bin/sudo"):
+            write_program("/usr/local/bin/sudo", sudo.program(own_users=True))
+    else:
+        write_program(f"{inside.power_dirs[0]}/sudo", sudo.program(own_users=False))
 
 
 def write_program(path: str, text: str) -> None:

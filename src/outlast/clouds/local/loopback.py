@@ -38,9 +38,13 @@ def inside(folder: Folder, metadata_host: str) -> Inside:
     )
 
 
-def prepare(folder: Folder) -> None:
+def prepare(folder: Folder) -> tuple[socket.socket, str, Inside]:
+    """Create the machine's folders and the socket of its metadata server; return socket, address, and init's view."""
+    listener = listen(folder)
+    address, port = listener.getsockname()[:2]
     for name in ("disk/home", "disk/tmp", "bin"):
         os.makedirs(f"{folder.path}/{name}", exist_ok=True)
+    return listener, address, inside(folder, f"{address}:{port}")
 
 
 def environment(folder: Folder, metadata_host: str) -> dict[str, str]:

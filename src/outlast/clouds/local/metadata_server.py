@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import html
 import json
 import os
 import time
@@ -38,6 +39,16 @@ _ATTRIBUTE_GUEST = "enable-guest-attributes"
 _WAIT_S_MAX = 24 * 3600.0
 
 
+_NOT_FOUND = """<!DOCTYPE html>
+<html lang=en>
+  <meta charset=utf-8>
+  <meta name=viewport content="initial-scale=1, minimum-scale=1, width=device-width">
+  <title>Error 404 (Not Found)!!1</title>
+  <p><b>404.</b> <ins>That’s an error.</ins>
+  <p>The requested URL <code>{path}</code> was not found on this server.  <ins>That’s all we know.</ins>
+"""
+
+
 class MetadataServer:
     """The metadata server of one machine, without its HTTP connections."""
 
@@ -50,6 +61,16 @@ class MetadataServer:
         self._seen: tuple[int, int] | None = None
         self._grace_s = GRACE_S
         self.preempted = False
+
+    @property
+    def granted_s(self) -> float:
+        """The time from the notice to the end in a zone without a setting. An emulator may grant more."""
+        return float(self._overlay.get("instance", {}).get("outlast", {}).get("grace_s", GRACE_S))
+
+    @property
+    def announces(self) -> bool:
+        """Return whether a preemption is announced before the system of the machine shuts down."""
+        return bool(self._overlay.get("instance", {}).get("outlast", {}).get("announces", False))
 
     def refresh(self, *, grace_s: float | None = None) -> bool:
         """Read the attributes again if they changed; return whether they did."""
@@ -88,7 +109,7 @@ class MetadataServer:
                 return self._public(request, request.path.removeprefix(prefix))
             if request.path == prefix.rstrip("/"):
                 return _redirect(request)
-        return Reply(404)
+        return _not_found(request)
 
     def _public(self, request: MetadataRequest, path: str) -> Reply:
         values = self._tree()
@@ -99,17 +120,17 @@ class MetadataServer:
         if request.method not in ("GET", "HEAD"):
             return Reply(405)
         if path.startswith("instance/service-accounts/") and path.endswith("/token"):
-            return self._token(values, path)
+            return self._token(request, values, path)
         if path.startswith("instance/service-accounts/") and path.endswith("/identity"):
-            return self._identity(values, path, request.query.get("audience", ""))
+            return self._identity(request, values, path)
         try:
             value = metadata.find(values, path)
         except metadata.NoValue:
-            return Reply(404)
+            return _not_found(request)
         if metadata.is_directory(value) and path and not path.endswith("/"):
             return _redirect(request)
         if not metadata.is_directory(value) and path.endswith("/"):
-            return Reply(404)
+            return _not_found(request)
         body, content_type = _render(value, request)
         etag = metadata.etag(body)
         return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
@@ -128,22 +149,26 @@ class MetadataServer:
         facts = self._folder.facts() or {}
         guest = guest_attributes.read(self._folder)
         values = metadata.tree(facts, attributes, guest=guest, address=self._address, preempted=self.preempted)
-        return metadata.overlay(values, self._overlay)
+        values = metadata.overlay(values, self._overlay)
+        if self._grace_s != self.granted_s:  # the zone's setting shortens it
+            values["instance"]["attributes"] |= {ATTRIBUTE_GRACE: f"{self._grace_s:g}"}
+        return values
 
-    def _token(self, values: dict[str, Any], path: str) -> Reply:
+    def _token(self, request: MetadataRequest, values: dict[str, Any], path: str) -> Reply:
         if path.split("/")[2:-1] not in [[account] for account in values["instance"]["service-accounts"]]:
-            return Reply(404)
+            return _not_found(request)
         # An emulator in front of this cloud sets a token that it accepts. Without one, no server checks it.
         known = values["instance"].get("outlast", {}).get("token", "")
         token = {"access_token": known or f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
         body = json.dumps(token)
         return Reply(200, body, "application/json", metadata.etag(body))
 
-    def _identity(self, values: dict[str, Any], path: str, audience: str) -> Reply:
+    def _identity(self, request: MetadataRequest, values: dict[str, Any], path: str) -> Reply:
         """Return an unsigned identity token of the machine, for testing a user's service."""
         account = values["instance"]["service-accounts"].get("/".join(path.split("/")[2:-1]))
         if account is None:
-            return Reply(404)
+            return _not_found(request)
+        audience = request.query.get("audience", "")
         if not audience:
             return Reply(400, "non-empty audience parameter required\n")
         now, who = int(time.time()), {"email": account["email"], "email_verified": True, "sub": account["email"]}
@@ -208,6 +233,11 @@ def _wait_s(request: MetadataRequest, etag: str) -> float | None:
     except ValueError:
         return None
     return min(wait_s, _WAIT_S_MAX) if wait_s > 0 else None
+
+
+def _not_found(request: MetadataRequest) -> Reply:
+    """Return Google's page: a script that ignores the status, such as `$(curl -s …)`, gets this text."""
+    return Reply(404, _NOT_FOUND.format(path=html.escape(request.target.partition("?")[0])), "text/html; charset=UTF-8")
 
 
 def _redirect(request: MetadataRequest) -> Reply:

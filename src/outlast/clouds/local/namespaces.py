@@ -16,7 +16,7 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
-from outlast.clouds.local import limits, linux, network, relay, rootfs
+from outlast.clouds.local import limits, linux, network, proxy, relay, rootfs
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import InitProgram, Running
 from outlast.clouds.local.pidns import kill_init
@@ -45,6 +45,8 @@ class NamespaceIsolation:
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         self._folder = folder
         forwards = [int(port) for port in (folder.facts() or {}).get("ports", [])]
+        if self._rootless and proxy.PORT not in forwards:
+            forwards.append(proxy.PORT)
         # In this computer's network, which this process is about to leave.
         self._relay = relay.start() if forwards else None
         self._uplink = network.join(folder, rootless=self._rootless)

@@ -140,9 +140,8 @@ def join(folder: Folder, *, rootless: bool) -> Uplink:
                 break
         else:
             block, routes_out = _create_switch(folder, host, rootless=rootless)
-        taken = {int(state.get("net_number") or 0) for _, state in others}
-        number = next(n for n in range(_FIRST, _LAST) if n not in taken)
-        folder.set_state(shim_pid=os.getpid(), net_block=block, net_number=number, net_out=routes_out)
+        number = _own_number(folder)
+        folder.set_state(shim_pid=os.getpid(), net_block=block, net_number=number, net_out=routes_out, net_on=True)
     finally:
         os.close(lock)
     return Uplink(number=number, block=block, routes_out=routes_out, host=host)
@@ -150,11 +149,13 @@ def join(folder: Folder, *, rootless: bool) -> Uplink:
 
 def leave(folder: Folder, uplink: Uplink) -> None:
     """Remove the address translation from this computer if this was the last machine."""
-    if not uplink.routes_out or not (nft := _find(_NFT_PATHS)):
-        return
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
-        if not _others_on_network(folder):
+        # Machines that end together hold their locks for a moment longer: the last one here must not count the others.
+        with suppress(OSError):  # a full disk
+            folder.set_state(net_on=False)
+        nft = _find(_NFT_PATHS)
+        if uplink.routes_out and nft and not _others_on_network(folder):
             linux.setns(uplink.host, linux.CLONE_NEWNET, "this computer's network")
             with suppress(OSError):
                 _run([nft, f"delete table ip {_table(folder.root)}"])
@@ -168,6 +169,8 @@ def remove_nat(folder: Folder) -> None:
         return
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
+        with suppress(OSError):
+            folder.set_state(net_on=False)
         if not _others_on_network(folder):
             with suppress(OSError):
                 _run([nft, f"delete table ip {_table(folder.root)}"])
@@ -183,9 +186,19 @@ def _others_on_network(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
         if name == folder.name or name.startswith("."):
             continue
         state = other.state() or {}
-        if state.get("net_number") and other.is_held():
+        if state.get("net_on") and other.is_held():
             found.append((name, state))
     return found
+
+
+def _own_number(folder: Folder) -> int:
+    """Return the number of the machine's address, which it keeps until its deletion, as on the real cloud."""
+    taken = set()
+    for name in os.listdir(f"{folder.root}/machines"):
+        if name != folder.name and not name.startswith("."):
+            taken.add(int((Folder(f"{folder.root}/machines/{name}").state() or {}).get("net_number") or 0))
+    own = int((folder.state() or {}).get("net_number") or 0)
+    return own if own and own not in taken else next(n for n in range(_FIRST, _LAST) if n not in taken)
 
 
 def _join_namespaces_of(shim_pid: int, *, rootless: bool) -> bool:

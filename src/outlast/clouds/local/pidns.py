@@ -34,10 +34,7 @@ class PidNamespace:
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         """Fork pid 1. This process must have a single thread; its later children join the namespace as well."""
-        listener = loopback.listen(folder)
-        address, port = listener.getsockname()[:2]
-        loopback.prepare(folder)
-        inside = loopback.inside(folder, f"{address}:{port}")
+        listener, address, inside = loopback.prepare(folder)
         enter()
         # Only the shim keeps the write end, so that init sees a closed pipe if the shim is dead already.
         alive_reader, alive_writer = os.pipe()

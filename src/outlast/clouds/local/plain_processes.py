@@ -23,10 +23,7 @@ class PlainProcesses:
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         """Fork init. The hostname stays the computer's: a different one needs a namespace."""
-        listener = loopback.listen(folder)
-        address, port = listener.getsockname()[:2]
-        loopback.prepare(folder)
-        inside = loopback.inside(folder, f"{address}:{port}")
+        listener, address, inside = loopback.prepare(folder)
         shim_pid = os.getpid()
         if linux.IS_LINUX:
             linux.adopt_orphans()

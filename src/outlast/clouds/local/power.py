@@ -17,7 +17,7 @@ from typing import Any
 
 from outlast.clouds.local.files import remove_tree, try_lock, write_json
 from outlast.clouds.local.folder import SUSPENDED, Folder
-from outlast.clouds.local.init import marker
+from outlast.clouds.local.init import EXIT_REBOOTED, marker
 from outlast.clouds.local.probe import shim_environment
 from outlast.clouds.local.processes import MARKER, kill_marked
 from outlast.errors import BadRequest, CloudError
@@ -25,6 +25,7 @@ from outlast.errors import BadRequest, CloudError
 # A shim stops within milliseconds of a request. One that is stuck is killed, and its machine with it.
 _PATIENCE_S = 10.0
 _DYING_S = 2.0
+_REPEAT = f'{{ while :; do {MARKER}="$0" "$@"; [ $? -eq {EXIT_REBOOTED} ] || break; done; }} &'
 
 
 def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) -> int:
@@ -51,9 +52,10 @@ def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
     """Start the shim and pass it the lock. Raises CloudError if it cannot be started."""
     shim = [sys.executable, "-m", "outlast.clouds.local.shim", folder.path, str(lock), mode]
     # The shell starts the shim in the background and exits, so that init adopts it: it outlives this process and leaves
-    # no zombie.
-    command = ["/bin/sh", "-c", '"$@" &', "sh", *shim]
-    variables = {**shim_environment(), MARKER: marker(folder)}
+    # no zombie. Its subshell repeats the shim when the machine reboots, and holds the lock meanwhile. The subshell does
+    # not carry the machine's marker, because the shim kills the processes that do.
+    command = ["/bin/sh", "-c", _REPEAT, marker(folder), *shim]
+    variables = shim_environment()
     with open(folder.serial_path, "ab") as serial:
         try:
             subprocess.run(

@@ -15,11 +15,12 @@ Verdict = Literal["", "lifetime over", "preempted"]
 class PreemptionSchedule:
     """The preemption and the end of the lifetime of one boot. Times are those of `time.monotonic`."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, *, ran_s: float = 0.0) -> None:
+        """`ran_s` is how long the machine ran before this boot, if a program rebooted it."""
         facts = folder.facts() or {}
         self._root, self._zone, self._spot = folder.root, str(facts["zone"]), bool(facts["spot"])
         life_max_s = float(facts.get("life_max_s") or 0.0)
-        self._life_over_at = time.monotonic() + life_max_s if life_max_s > 0 else None
+        self._life_over_at = time.monotonic() + life_max_s - ran_s if life_max_s > 0 else None
         self._preempt_at: float | None = None
         self._preempting = False
         self._seen: tuple[int, int] | None = None
@@ -35,7 +36,7 @@ class PreemptionSchedule:
         return min((at for at in times if at is not None), default=None)
 
     def verdict(self) -> Verdict:
-        """Return what must happen now. `preempted` is returned once only."""
+        """Return the action that is due now. `preempted` is returned once only."""
         self._refresh()
         now = time.monotonic()
         if self._life_over_at is not None and now >= self._life_over_at:

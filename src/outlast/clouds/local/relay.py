@@ -2,8 +2,9 @@
 
     python -m outlast.clouds.local.relay DESCRIPTOR
 
-Machines in their own network thereby reach servers of this computer, such as an emulator of a cloud. The process stays
-in this computer's network and receives listening sockets of the machine's network.
+Machines in their own network thereby reach servers of this computer, such as an emulator of a cloud. One port is a
+proxy to other computers (`proxy.py`). The process stays in this computer's network and receives listening sockets of
+the machine's network.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 
-from outlast.clouds.local import linux
+from outlast.clouds.local import linux, proxy
 
 _BYTES = 256 * 1024
 
@@ -57,11 +58,16 @@ def _serve(listener: socket.socket, port: int) -> None:
 
 
 def _connect(client: socket.socket, port: int) -> None:
-    try:
-        server = socket.create_connection(("127.0.0.1", port))
-    except OSError:
-        client.close()
-        return
+    if port == proxy.PORT:
+        server = proxy.answer(client)
+        if server is None:
+            return
+    else:
+        try:
+            server = socket.create_connection(("127.0.0.1", port))
+        except OSError:
+            client.close()
+            return
     threading.Thread(target=_pump, args=(server, client), daemon=True).start()
     _pump(client, server)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
-from outlast.clouds.local import linux
+from outlast.clouds.local import linux, proxy
 from outlast.clouds.local.files import remove_tree
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.init import BASIC_PATH, marker, shell
@@ -53,7 +53,8 @@ _NOSUID_NODEV_NOEXEC = _NOSUID_NODEV | linux.MS_NOEXEC
 
 def environment(folder: Folder) -> dict[str, str]:
     """Return the environment of scripts and sessions: clean, with the interpreter that launched the machine."""
-    base = (folder.facts() or {}).get("base")
+    facts = folder.facts() or {}
+    base = facts.get("base")
     return {
         "PATH": BASIC_PATH if base else f"{os.path.dirname(sys.executable)}:{BASIC_PATH}",
         "HOME": "/root",
@@ -66,6 +67,7 @@ def environment(folder: Folder) -> dict[str, str]:
         # As in the other modes, for programs that read these first.
         "GCE_METADATA_HOST": METADATA,
         "GCE_METADATA_IP": METADATA,
+        **(proxy.variables() if facts.get("mode") == "userns" else {}),
     }
 
 
@@ -98,6 +100,8 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     _create_folders(root)
     if rootless:
         _preown(folder.disk_path)
+    if is_new and not base:
+        _hide_opt(folder.disk_path, layers, rootless=rootless)
     for path in () if base else software(facts.get("software", [])):
         key = path.replace("/", "%2F")
         os.makedirs(root + path, exist_ok=True)
@@ -111,10 +115,9 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     for path in [*facts.get("readable", []), *facts.get("writable", [])]:
         if os.path.exists(path):
             _bind(path, root + path, writable=path in facts.get("writable", []))
-    if is_new and not base:
-        _hide_secrets(root)
     if is_new and not tops:
-        # Not over an image, which has its own accounts.
+        # Not over an image, which has its own accounts, keys and settings.
+        _hide_secrets(root)
         _accounts(root, rootless=rootless)
         # This computer's fstab names disks that no machine has.
         _replace(f"{root}/etc/fstab", "# <file system> <mount point> <type> <options> <dump> <pass>\n", 0o644)
@@ -188,6 +191,16 @@ def _preown(disk: str) -> None:
     for path in _PREOWNED:
         first, _, rest = path.partition("/")
         os.makedirs(f"{disk}/%2F{first}/{rest}", exist_ok=True)
+
+
+def _hide_opt(disk: str, layers: list[str], *, rootless: bool) -> None:
+    """Give the machine its own /opt/outlast: this computer's one has other packages, and belongs to another user."""
+    below = "%2Fopt/outlast"
+    if not os.path.isdir("/opt/outlast") or any(os.path.isdir(f"{layer}/{below}") for layer in layers):
+        return
+    os.makedirs(f"{disk}/{below}", exist_ok=True)
+    with suppress(OSError):  # a file system without such attributes; then its content is visible
+        os.setxattr(f"{disk}/{below}", f"{'user' if rootless else 'trusted'}.overlay.opaque", b"y")
 
 
 def _mount_system(root: str) -> None:

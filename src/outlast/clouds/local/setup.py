@@ -1,11 +1,11 @@
-"""The isolation mode that this computer supports, what machines lack in it, and the check of `outlast doctor`."""
+"""The isolation mode that this computer supports, features that machines lack in it, the check of `outlast doctor`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from outlast.clouds.cloud import Feature, Offer, SetupCheck
+from outlast.clouds.cloud import Feature, SetupCheck
 from outlast.clouds.local import probe
 
 _CHECK = "local cloud"
@@ -38,17 +38,14 @@ class HostSetup:
     def why_missing(self, feature: Feature) -> str:
         """Return why machines lack a feature in this mode; empty if they have it."""
         if feature == "internet" and self.mode == "userns":
-            return "a user's namespace has no route to other computers"
+            return "a user's namespace has no route to other computers, and its proxy forwards https only"
         if feature == "network" and self.mode not in _OWN_NETWORK:
             return f"machines of the local cloud in mode `{self.mode}` have no network of their own"
         if feature == "containers" and self.mode != "root":
             return "machines of the local cloud run containers in mode `root` only, which needs root"
         return ""
 
-    def price_source(self, _offer: Offer) -> str:
-        return "the local cloud's own list, made up"
-
-    def setup_checks(self) -> Iterator[SetupCheck]:
+    def setup_checks(self, bucket: str = "") -> Iterator[SetupCheck]:
         yield self._setup_check()
 
     def _setup_check(self) -> SetupCheck:
@@ -63,5 +60,10 @@ class HostSetup:
             return SetupCheck(name=_CHECK, state="error", text=text, fix="unset it")
         if self.mode == next(iter(modes)) or sys.platform != "linux":
             return SetupCheck(name=_CHECK, state="ok", text=self.explain())
+        if self.mode == "userns":
+            lacks = (
+                "machines have https, for `pip install` too, and no other internet; containers and apt-get need root"
+            )
+            return SetupCheck(name=_CHECK, state="ok", text=f"{self.explain()}; {lacks}")
         fix = "it works as it is; for better isolation allow user namespaces (`sysctl user.max_user_namespaces`)"
         return SetupCheck(name=_CHECK, state="warning", text=self.explain(), fix=fix)

@@ -2,7 +2,8 @@
 
     python -m outlast.clouds.local.shim FOLDER LOCK_DESCRIPTOR MODE
 
-The launcher takes the machine's lock and passes it on, so that a starting machine never looks dead. Before init is
+The launcher takes the machine's lock and passes it on, so that a starting machine never looks dead. If a program of the
+machine reboots it, this process exits with `EXIT_REBOOTED`, and the launcher's shell runs it again. Before init is
 forked only cheap modules are imported, because boot time is recovery time.
 """
 
@@ -33,10 +34,11 @@ _ATTRIBUTE_KEYS = "ssh-keys"
 
 
 class PowerOff(NamedTuple):
-    """Why a machine ends, and whether its disk is deleted with it."""
+    """Why a machine ends, whether its disk is deleted with it, and whether it boots again."""
 
     why: str
     delete: bool = False
+    reboot: bool = False
 
 
 class Shim:
@@ -50,6 +52,8 @@ class Shim:
         self.power_off: PowerOff | None = None
         self.kill_at: float | None = None
         self.stop_at: float | None = None
+        # After an announced notice the shutdown script runs when the time of the notice is over.
+        self.announced = False
         self.shutdown_started = False
         # The inputs of the machine's authorized keys when they were last written.
         self.ssh_inputs: tuple[int, str, bool] = (0, "", False)
@@ -70,7 +74,10 @@ class Shim:
         init.write_scripts(self.folder, self.folder.attributes())
         self.drives.attach_requested(timeout_s=_DRIVES_S)
         os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
-        boots = int((self.folder.state() or {}).get("boots", 0)) + 1
+        state = self.folder.state() or {}
+        boots = int(state.get("boots", 0)) + 1
+        # A reboot does not prolong the life of a machine.
+        self.on_since = float(state.get("on_since") or time.time()) if state.get("rebooted") else time.time()
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
         # Before the boot, which may move this process into a user namespace.
         self.peers = PeerCheck()
@@ -82,6 +89,8 @@ class Shim:
             phase="running",
             why="",
             boots=boots,
+            on_since=self.on_since,
+            rebooted=False,
             shim_pid=os.getpid(),
             address=self.running.address,
             ssh_port=self.running.ssh_port,
@@ -110,7 +119,7 @@ class Shim:
         from outlast.clouds.local.metadata_server import MetadataServer
         from outlast.clouds.local.preemption_schedule import PreemptionSchedule
 
-        self.schedule = PreemptionSchedule(self.folder)
+        self.schedule = PreemptionSchedule(self.folder, ran_s=max(0.0, time.time() - self.on_since))
         self.service = MetadataServer(self.folder, self.running.address, self.delete_itself)
         peers = None if self.running.private else self.peers
         web = WebServer(self.running.listener, self.service.reply, peers=peers, log=self.folder.print_serial)
@@ -122,7 +131,7 @@ class Shim:
                 check_at = now + _CHECK_EVERY_S
                 self.check()
                 web.wake()
-            if self.kill_at is not None and now >= self.kill_at:
+            if self.kill_at is not None and now >= self.kill_at and not self._starts_late_script(now):
                 self.power_off = self.power_off or PowerOff("preempted")
             if self.stop_at is not None and now >= self.stop_at:
                 self.power_off = self.power_off or PowerOff("stopped")
@@ -149,7 +158,8 @@ class Shim:
             self.power_off = PowerOff("stopped")
         # A suspended machine uses no capacity of its zone, so it is not preempted.
         verdict = self.schedule.verdict() if self.frozen is None else ""
-        grace_s = self.schedule.conditions.grace_s
+        conditions = self.schedule.conditions
+        grace_s = conditions.grace_s if "grace_s" in conditions.settings else self.service.granted_s
         if (request := self.folder.requested("preempt")) is not None:
             grace_s = float(request.get("grace_s") or grace_s)
             self.preempt(notice=bool(request.get("notice", True)), grace_s=grace_s)
@@ -223,7 +233,19 @@ class Shim:
             self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
             self.folder.set_state(why="preempted")
             self.service.preempted = True
-            self._start_shutdown_script(grace_s)
+            self.announced = self.service.announces
+            if not self.announced:
+                self._start_shutdown_script(grace_s)
+
+    def _starts_late_script(self, now: float) -> bool:
+        """Start the shutdown script at the end of an announced notice, as GCE does; return whether it starts now."""
+        from outlast.clouds.local.zones import GRACE_S
+
+        announced, self.announced = self.announced, False
+        if not announced or not self._start_shutdown_script(GRACE_S):
+            return False
+        self.kill_at = now + GRACE_S
+        return True
 
     def delete_itself(self) -> None:
         """Handle the machine's request to delete itself and its disk."""
@@ -233,20 +255,22 @@ class Shim:
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if reaped[0] == self.init_pid:
-                    self.power_off = self.power_off or PowerOff(self._exit_reason(os.waitstatus_to_exitcode(reaped[1])))
+                    self.power_off = self.power_off or self._ending(os.waitstatus_to_exitcode(reaped[1]))
         except ChildProcessError:
             pass
 
-    def _exit_reason(self, exit_code: int) -> str:
+    def _ending(self, exit_code: int) -> PowerOff:
         # A machine that powers itself off after the notice still counts as preempted.
         if self.kill_at is not None:
-            return "preempted"
+            return PowerOff("preempted")
         if self.stop_at is not None:
-            return "stopped"
-        return "powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed"
+            return PowerOff("stopped")
+        if exit_code == init.EXIT_REBOOTED:
+            return PowerOff("reboots", reboot=True)
+        return PowerOff("powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed")
 
-    def end(self, ending: PowerOff) -> None:
-        """Kill the machine's processes and record why. The lock is released last, when this process exits."""
+    def end(self, ending: PowerOff) -> int:
+        """Kill the machine's processes and record why; return the exit code. The lock is released last."""
         self._write_init_pid("")
         if ending.delete:
             self.folder.set_state(phase="stopping", why=ending.why)
@@ -255,12 +279,17 @@ class Shim:
             self.isolation.cut()
         if not self.isolation.kill():
             self.folder.set_state(phase="broken", why="some of its processes could not be killed")
-            return
+            return 0
+        if ending.reboot:
+            # It stays `running`, as on GCE, where only the guest's system starts again.
+            self.folder.set_state(rebooted=True, shim_pid=None)
+            return init.EXIT_REBOOTED
         self.folder.print_serial(f"power is off: {ending.why}")
         if ending.delete:
             remove_tree(self.folder.discard())
         else:
             self.folder.set_state(phase="stopped", why=ending.why, stopped_at=time.time())
+        return 0
 
 
 _terminated = False
@@ -312,9 +341,8 @@ def main(arguments: list[str]) -> NoReturn:
         folder.print_serial(f"boot failed: {error}")
         folder.set_state(phase="broken", why=f"boot failed: {error}")
         os._exit(1)
-    machine.end(machine.run())
     # Nothing is left to clean up, and a fast exit makes `stop` fast.
-    os._exit(0)
+    os._exit(machine.end(machine.run()))
 
 
 if __name__ == "__main__":

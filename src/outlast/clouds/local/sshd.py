@@ -10,6 +10,7 @@ import pwd
 import re
 from contextlib import suppress
 
+from outlast.clouds.local import sudo
 from outlast.clouds.local.init import report, reset_signals
 from outlast.clouds.local.isolation import Inside
 from outlast.clouds.local.ssh import find_sshd, server_config
@@ -50,19 +51,18 @@ _KEPT = ("PATH", "LANG", "OUTLAST_MACHINE")
 
 
 def _create_account(user: str, variables: dict[str, str]) -> None:
-    """Create an account with sudo rights, as Google's machines do for users in the metadata."""
-    if not _ACCOUNT.fullmatch(user):
+    """Create an account with sudo rights, as Google's machines do for users in the metadata.
+
+    A user whom the image has already gets the rights, too.
+    """
+    if not _ACCOUNT.fullmatch(user) or user == "root":
         return
     try:
         pwd.getpwnam(user)
-        return
     except KeyError:
-        pass
-    # `*` disables password login. Without it the account is locked, for keys too.
-    _run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", user], variables)
-    if os.path.isdir("/etc/sudoers.d"):
-        with open(f"/etc/sudoers.d/outlast-{user}", "w", encoding="utf-8") as file:
-            file.write(f"{user} ALL=(ALL:ALL) NOPASSWD:ALL\n")
+        # `*` disables password login. Without it the account is locked, for keys too.
+        _run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", user], variables)
+    sudo.grant(user, variables)
 
 
 def _run(argv: list[str], variables: dict[str, str]) -> None:

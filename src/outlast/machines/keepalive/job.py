@@ -32,7 +32,7 @@ def _script(*names: str) -> str:
 def start(link: Link, id: str, number: int, command: str, *, boots: int) -> str:
     """Start the command: `started`, `alive` (the previous start still runs) or `claimed` (started before)."""
     argv = ["sh", "-c", _script("head.sh", "start.sh"), "sh", id, str(number), str(boots), _script("run.sh")]
-    answer = link.run(argv, input=command.encode() + b"\n", timeout_s=_SSH_S)
+    answer = link.run(argv, input=command.encode() + b"\n", timeout_s=_SSH_S, label="the start of the command")
     return answer.stdout.decode("utf-8", "replace").strip()
 
 
@@ -42,7 +42,7 @@ def probe(link: Link, id: str, *, boots: int, halt_after_s: float = 0.0, watch: 
     folders = " ".join(_folder(path) for path in watch)
     # The remote shell expands the folders, so that `~` is its home.
     text = f"set -- {id} {look_s} {folders}\n" + _script("head.sh", "probe.sh")
-    answer = link.run(["sh", "-c", text], timeout_s=_SSH_S)
+    answer = link.run(["sh", "-c", text], timeout_s=_SSH_S, label="a look at the command")
     return read(answer.stdout.decode("utf-8", "replace"), boots=boots)
 
 
@@ -57,6 +57,7 @@ def kill(link: Link, id: str, number: int, *, grace_s: float = 10.0) -> None:
     link.run(
         ["sh", "-c", _script("head.sh", "kill.sh"), "sh", id, str(number), str(int(grace_s * 5))],
         timeout_s=_SSH_S + grace_s,
+        label="the end of the command",
     )
 
 

@@ -40,6 +40,13 @@ class KeepaliveObserver:
         except (CloudError, WorkspaceError) as problem:
             return KeepaliveView(now=now, memory=memory, unreachable=problem.message)
         found, unresponsive = self._probe_job(memory, machine)
+        if unresponsive:
+            # It may have been preempted during the probe.
+            try:
+                machine, machine_record = self._read_machine()
+            except (CloudError, WorkspaceError) as problem:
+                return KeepaliveView(now=now, memory=memory, unreachable=problem.message)
+            unresponsive = unresponsive if machine is not None and machine.status == "running" else ""
         if not unresponsive:
             self.unresponsive_since = None
         elif self.unresponsive_since is None:

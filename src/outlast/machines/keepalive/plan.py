@@ -28,6 +28,8 @@ from outlast.spec.quantity import describe_s
 MOVE_AFTER = 3
 # A running machine that ssh cannot reach for this long is restarted.
 UNRESPONSIVE_S = 600.0
+# ssh may refuse logins for this long after a boot, without longer and longer pauses between the attempts.
+BOOTING_S = 60.0
 # How long a claimed start may take before the next one is tried.
 CLAIM_S = 15.0
 # Exit codes of a program that was ended by SIGHUP, SIGKILL or SIGTERM.
@@ -73,7 +75,7 @@ def _plan_machine(view: KeepaliveView, machine: Machine) -> Step:
             )
         return Rest(
             why=f"cannot log in: {view.unresponsive}" if view.unresponsive else "it runs",
-            trouble=bool(view.unresponsive),
+            trouble=view.unresponsive_s > BOOTING_S,
         )
     return _plan_job(view, view.job)
 

@@ -162,7 +162,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Finish: do with the machine what `then` says."""
+    """Finish: leave, stop or delete the machine, by `then`."""
 
     ending: Ending
     why: str

@@ -14,7 +14,7 @@ import keras
 import numpy
 
 from outlast.errors import UsageError
-from outlast.trainer.integrations.stopping import exit_if_left, save_and_check_stop
+from outlast.trainer.integrations.stopping import exit_if_stopped, save_and_check_stop
 from outlast.trainer.training import Training
 
 
@@ -63,7 +63,7 @@ class SaveBatches(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if logs and not self.run.left:
+        if logs and not self.run.stopped_early:
             self.run.log(self.done, **logs)
 
     def _state(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def fit(
     for epoch in range(first, epochs):
         data = Epoch(x, y, batch_size=batch_size, seed=seed, epoch=epoch, skip=skip if epoch == first else 0)
         model.fit(data, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, callbacks=callbacks, **rest)
-        exit_if_left(run)
+        exit_if_stopped(run)
     return model
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import lightgbm
 
-from outlast.trainer.integrations.stopping import exit_if_left, save_and_check_stop
+from outlast.trainer.integrations.stopping import exit_if_stopped, save_and_check_stop
 from outlast.trainer.training import Training
 
 _SEED = ("seed", "random_seed", "random_state")
@@ -93,7 +93,7 @@ def train(
     callbacks += [LightgbmSeeds(params), LightgbmSaves(run, stopping=stopping)]
     left = num_boost_round - done
     model = lightgbm.train(params, train_set, left, init_model=booster, callbacks=callbacks, **rest)
-    exit_if_left(run)
+    exit_if_stopped(run)
     return model
 
 

@@ -22,7 +22,7 @@ from outlast.trainer.training import Training
 _NAME = "lightning.ckpt"
 
 
-class SaveAndLeave(lightning.Callback):
+class SaveAndStop(lightning.Callback):
     """Saves after a batch if a save is due; on a notice, saves and stops the training. All ranks agree."""
 
     def __init__(self, run: Training) -> None:
@@ -33,7 +33,7 @@ class SaveAndLeave(lightning.Callback):
         # Lightning broadcasts from inside its handler of SIGTERM: with several ranks that collides with another
         # collective operation, and all ranks deadlock. Lightning restores the old handler at the end.
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: self.run.leave())
+            signal.signal(signal.SIGTERM, lambda *_: self.run.request_stop())
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         # The last batch is saved at the end of its epoch: before, Lightning would miscount the epoch's batches.
@@ -54,7 +54,7 @@ class SaveAndLeave(lightning.Callback):
             else:
                 trainer.save_checkpoint(_NAME)  # all ranks must call it; only rank 0 writes
         if stop:
-            self.run.left = trainer.should_stop = True
+            self.run.stopped_early = trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the RNG state of every rank, which Lightning does not save, so that dropout continues."""

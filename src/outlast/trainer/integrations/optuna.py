@@ -12,7 +12,7 @@ from typing import Any
 
 import optuna
 
-from outlast.trainer.integrations.stopping import exit_if_left
+from outlast.trainer.integrations.stopping import exit_if_stopped
 from outlast.trainer.state import require_pickle
 from outlast.trainer.training import Training
 
@@ -34,13 +34,13 @@ def optimize(
         if trial.value is not None:
             run.log(len(_finished(study)), value=trial.value)
         if run.stop_requested:
-            run.left = True
+            run.stopped_early = True
             study.stop()
 
     left = total - len(_finished(made))
     if left > 0:
         made.optimize(objective, n_trials=left, n_jobs=n_jobs, catch=catch, callbacks=[save])
-    exit_if_left(run)
+    exit_if_stopped(run)
     return made
 
 

@@ -17,7 +17,7 @@ import sklearn.model_selection as selection
 
 from outlast.errors import UsageError
 from outlast.trainer import state as states
-from outlast.trainer.integrations.stopping import exit_if_left
+from outlast.trainer.integrations.stopping import exit_if_stopped
 from outlast.trainer.training import Training
 
 
@@ -40,7 +40,7 @@ def fit_search(run: Training, search: Any, X: Any, y: Any = None, *, at_once: in
         blocks.append(_plain(part.cv_results_))
         run.save(at + len(grid), state)
         run.log(at + len(grid), best=_best_score(search, blocks))
-    exit_if_left(run)
+    exit_if_stopped(run)
     search.n_splits_ = len(state["folds"])
     return _finish(search, blocks, X=X, y=y, fit_params=fit_params)
 
@@ -154,5 +154,5 @@ def fit_partially(
     for step in run.steps(saved["step"], total=total):
         model.partial_fit(*batch(step), **fit_params)
         run.save_if_due(step, lambda step=step: {"step": step + 1, "model": model})  # type: ignore[misc]
-    exit_if_left(run)
+    exit_if_stopped(run)
     return model

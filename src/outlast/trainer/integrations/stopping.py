@@ -15,11 +15,11 @@ def save_and_check_stop(run: Training, steps: int, make: Callable[[], Any]) -> b
         run.save_if_due(steps - 1, make)
         return False
     run.save(steps, make(), wait=True)
-    run.left = True
+    run.stopped_early = True
     return True
 
 
-def exit_if_left(run: Training) -> None:
+def exit_if_stopped(run: Training) -> None:
     """Exit the process after an early end: the code that follows expects a fully trained model."""
-    if run.left:
+    if run.stopped_early:
         sys.exit(0)

@@ -1,13 +1,18 @@
 """PyTorch, plain loops: model, optimizer, scheduler, random numbers and the order of the data in one checkpoint.
 
 The order of the data is not part of the state: it is derived from the seed and the step, so that workers may read
-ahead. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all, with the RNG states of each
-rank; resumed with another number of ranks, the generators are seeded again.
+ahead. So are the random numbers that a dataset draws for an example: a worker's own generator would depend on where the
+program resumed. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all, with the RNG states
+of each rank; resumed with another number of ranks, the generators are seeded again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import hashlib
+import random
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +29,7 @@ class SampleOrder(torch.utils.data.Sampler[list[int]]):
     """
 
     def __init__(self, length: int, *, batch_size: int, seed: int = 0, start: int = 0, run: Training) -> None:
-        self.rank, self.ranks = run.around.rank, run.around.ranks
+        self.rank, self.ranks = run.environment.rank, run.environment.ranks
         self.epoch_steps = length // (batch_size * self.ranks)
         if not self.epoch_steps:
             raise UsageError(f"{length} examples do not fill one batch of {batch_size} on each of {self.ranks} ranks")
@@ -40,6 +45,68 @@ class SampleOrder(torch.utils.data.Sampler[list[int]]):
                 first = (index * self.ranks + self.rank) * self.batch_size
                 yield shuffled[first : first + self.batch_size]
             step += self.epoch_steps - at
+
+
+class SeededOrder(torch.utils.data.Sampler[list[tuple[int, int]]]):
+    """A batch sampler that adds to each index the seed for the random numbers of that example."""
+
+    def __init__(self, order: SampleOrder) -> None:
+        self.order = order
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for step, batch in enumerate(self.order, self.order.start):
+            place = f"{self.order.seed} {step} {self.order.rank}"
+            yield [(index, _draw_seed(f"{place} {at}")) for at, index in enumerate(batch)]
+
+
+def _draw_seed(place: str) -> int:
+    return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "big") >> 1
+
+
+class SeededDataset(torch.utils.data.Dataset[Any]):
+    """A dataset whose examples draw the same random numbers in any worker. Items are pairs of index and seed."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, item: tuple[int, int]) -> Any:
+        with _seeded(item[1]):
+            return self.dataset[item[0]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return attributes of the dataset, which a `worker_init_fn` may read."""
+        if name == "dataset" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+class SeededBatches(SeededDataset):
+    """The same for a dataset that reads a whole batch at once."""
+
+    def __getitems__(self, items: Sequence[tuple[int, int]]) -> Any:
+        with _seeded(items[0][1]):
+            return self.dataset.__getitems__([index for index, _ in items])
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the generators. Outside of a worker, restore them on exit: the model draws from them, too."""
+    numpy = sys.modules.get("numpy")
+    in_worker = torch.utils.data.get_worker_info() is not None
+    before = None if in_worker else (random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state())
+    random.seed(seed)
+    # Not `torch.manual_seed`, which starts CUDA in the worker.
+    torch.default_generator.manual_seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        if before is not None:
+            random.setstate(before[0])
+            torch.set_rng_state(before[1])
+            if numpy is not None:
+                numpy.random.set_state(before[2])
 
 
 class Loop:
@@ -61,8 +128,8 @@ class Loop:
         for name, part in self.parts.items():
             part.load_state_dict(saved["parts"][name])
         step: int = saved["step"]
-        rank, every = self.run.around.rank, saved["rng"]
-        if not self.run.replicated or len(every) == self.run.around.ranks:
+        rank, every = self.run.environment.rank, saved["rng"]
+        if not self.run.replicated or len(every) == self.run.environment.ranks:
             set_rng_state(every[rank if self.run.replicated else 0])
         else:
             set_rng_state(every[0])
@@ -75,7 +142,9 @@ class Loop:
         order = SampleOrder(len(dataset), batch_size=batch_size, seed=seed, start=start, run=self.run)
         # A separate generator: a loader draws from the global one when it starts, which would change it on a resume.
         generator = torch.Generator().manual_seed(seed * 1_000_003 + start)
-        return iter(torch.utils.data.DataLoader(dataset, batch_sampler=order, generator=generator, **rest))
+        seeded = SeededBatches(dataset) if hasattr(dataset, "__getitems__") else SeededDataset(dataset)
+        loader = torch.utils.data.DataLoader(seeded, batch_sampler=SeededOrder(order), generator=generator, **rest)
+        return iter(loader)
 
     def save_if_due(self, step: int) -> bool:
         """Save after a step if a save is due; `run.steps` makes the last save on a notice."""

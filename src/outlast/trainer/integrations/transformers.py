@@ -1,7 +1,7 @@
 """Hugging Face Trainer: saves its own checkpoint and stops on a notice; resumes from the newest complete one.
 
-The Trainer writes its checkpoints itself: set `output_dir` to `run.around.checkpoints`. By itself it would resume from
-the highest number, complete or not. After an early end the code after `train()` runs: call `run.done()` there.
+The Trainer writes its checkpoints itself: set `output_dir` to `run.environment.checkpoints`. By itself it would resume
+from the highest number, complete or not. After an early end the code after `train()` runs: call `run.done()` there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outlast.trainer.training import Training
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
-class LeaveInTime(transformers.TrainerCallback):
+class StopOnNotice(transformers.TrainerCallback):
     """Logs to the run; on a notice, saves and stops the training."""
 
     def __init__(self, run: Training) -> None:
@@ -26,7 +26,7 @@ class LeaveInTime(transformers.TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         if self.run.stop_requested:
-            control.should_save = control.should_training_stop = self.run.left = True
+            control.should_save = control.should_training_stop = self.run.stopped_early = True
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> None:
@@ -38,11 +38,11 @@ class LeaveInTime(transformers.TrainerCallback):
 def resume_path(run: Training) -> str | None:
     """Return the newest complete checkpoint for `train(resume_from_checkpoint=…)`; None without one."""
     try:
-        names = os.listdir(run.around.checkpoints)
+        names = os.listdir(run.environment.checkpoints)
     except FileNotFoundError:
         return None
     numbers = sorted((int(match.group(1)) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
-    paths = [os.path.join(run.around.checkpoints, f"checkpoint-{number}") for number in numbers]
+    paths = [os.path.join(run.environment.checkpoints, f"checkpoint-{number}") for number in numbers]
     return next((path for path in paths if _is_complete(path)), None)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import xgboost
 
-from outlast.trainer.integrations.stopping import exit_if_left, save_and_check_stop
+from outlast.trainer.integrations.stopping import exit_if_stopped, save_and_check_stop
 from outlast.trainer.training import Training
 
 # Parameters that enable sampling, with the value that disables it.
@@ -103,7 +103,7 @@ def train(
     callbacks = [*_seeding(params), *(rest.pop("callbacks", None) or ()), *([stopping] if stopping else ()), saving]
     left = max(0, num_boost_round - done)
     model = xgboost.train(params, dtrain, left, xgb_model=booster, callbacks=callbacks, **rest)
-    exit_if_left(run)
+    exit_if_stopped(run)
     if evals_result is not None:
         evals_result.update(saving.history)
     return model

@@ -61,6 +61,8 @@ window.outlastLog = (() => {
       this.choice.addEventListener("change", () => this.choose(Number(this.choice.value)));
       this.place.addEventListener("change", () => this.jump(Math.floor((this.size * Number(this.place.value)) / 1000)));
       this.box.addEventListener("scroll", () => this.scrolled(), { passive: true });
+      // Lines outside the view have an estimated height, so the end moves while the browser lays them out.
+      new ResizeObserver(() => this.following && this.toEnd()).observe(this.lines);
       this.options();
       this.follow(this.following);
       if (outlast.recall("at")) this.jump(Number(outlast.recall("at")), true);
@@ -152,7 +154,12 @@ window.outlastLog = (() => {
     }
 
     async tail() {
-      if (await this.only({})) this.box.scrollTop = this.box.scrollHeight;
+      if (await this.only({})) this.toEnd();
+    }
+
+    toEnd() {
+      this.box.scrollTop = this.box.scrollHeight;
+      this.last = this.box.scrollTop;
     }
 
     async jump(at, mark) {
@@ -216,7 +223,7 @@ window.outlastLog = (() => {
       } finally {
         this.catching = false;
       }
-      if (this.following) this.box.scrollTop = this.box.scrollHeight;
+      if (this.following) this.toEnd();
     }
 
     follow(on) {

@@ -87,7 +87,7 @@ window.outlast = (() => {
   const runs = {
     api: null,
     show: "all",
-    narrow: ["user", "where", "price", "attempt", "age"],
+    narrow: ["user", "where", "price", "attempts", "age"],
     ready(p) {
       runs.api = p.api;
       runs.choose(recall("show") || "all", true);
@@ -226,10 +226,34 @@ window.outlast = (() => {
     }
   };
 
+  // A lost server: since when, and whether another one answers at its address.
+  let asking = 0;
+  const lost = (gone) => {
+    document.body.classList.toggle("ol-lost", gone);
+    if (!gone) {
+      clearInterval(asking);
+      asking = 0;
+    } else if (!asking) {
+      const since = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+      document.getElementById("ol-gone-since").textContent = since;
+      asking = setInterval(askServer, 2000);
+    }
+  };
+  const askServer = async () => {
+    let status = 0;
+    try {
+      status = (await fetch(location.href, { cache: "no-store" })).status;
+    } catch {
+      return; // it does not answer yet
+    }
+    if (status === 200) location.reload();
+    else if (status === 401) document.body.classList.add("ol-restarted");
+  };
+
   document.addEventListener("keydown", typed);
   document.addEventListener("DOMContentLoaded", () => {
     const popup = document.getElementById("popup");
-    const showLost = () => document.body.classList.toggle("ol-lost", popup.getAttribute("aria-hidden") === "false");
+    const showLost = () => lost(popup.getAttribute("aria-hidden") === "false");
     new MutationObserver(showLost).observe(popup, { attributes: true });
     const wait = setInterval(() => {
       const header = document.querySelector(".ol-header");
@@ -240,6 +264,10 @@ window.outlast = (() => {
       applyTheme();
       document.documentElement.lang = "en";
     }, 30);
+    // Without a mouse, a table that is too wide can be scrolled only if it has the focus.
+    const reachable = () =>
+      document.querySelectorAll(".q-table__middle:not([tabindex])").forEach((table) => (table.tabIndex = 0));
+    new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
   });
 
   return { el, now, span, money, remember, recall, change, cell, pill, spent, age, runs, timeline, value, help, theme: nextTheme };

@@ -172,7 +172,7 @@ class _CostPage:
 
 
 def _card(title: str) -> tuple[ui.label, ui.label]:
-    with ui.element("section").classes("ol-card").props(f'aria-label="{title}"'):
+    with ui.element("div").classes("ol-card").props(f'role=group aria-label="{title}"'):
         ui.label(title).classes("ol-dim")
         return ui.label("…").classes("ol-value"), ui.label("").classes("ol-dim")
 
@@ -185,7 +185,7 @@ def _fill_card(card: tuple[ui.label, ui.label], value: str, note: str) -> None:
 def _cells(share: Share, *, link: bool = False) -> dict[str, Any]:
     return {
         "name": share.name,
-        "name_href": href("run", share.name) if link else "",
+        "name_href": href("run", share.name) if link and share.is_run else "",
         "cost": share.cost_usd,
         "cost_text": ("~" if share.estimated else "") + money(share.cost_usd),
         "demand": share.on_demand_usd,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from nicegui import ui
 from outlast.ui.feed import FeedState
 from outlast.ui.format import money
 from outlast.ui.layout import PageView, empty, panel, pill
+from outlast.ui.overview_data import OverviewData
 from outlast.ui.views.spend import Gauge, gauges
 
 _STATES = (("all", "All"), ("active", "Active"), ("waiting", "Waiting"), ("ended", "Ended"), ("failed", "Failed"))
@@ -56,7 +58,7 @@ def _count(snapshot: FeedState) -> str:
 
 class _Card:
     def __init__(self, title: str) -> None:
-        with ui.element("section").classes("ol-card").props(f'aria-label="{title}"'):
+        with ui.element("div").classes("ol-card").props(f'role=group aria-label="{title}"'):
             ui.label(title).classes("ol-dim")
             self.value = ui.label("…").classes("ol-value")
             self.note = ui.label("").classes("ol-dim")
@@ -78,33 +80,47 @@ class _Card:
 
 
 def _next(view: PageView) -> None:
-    shown: list[object] = []
     with panel("Next", note="planned steps of the supervisor"):
         place = ui.element("div").props("aria-live=polite")
 
-    def update(snapshot: FeedState) -> None:
+    def draw(snapshot: FeedState) -> None:
         overview = snapshot.overview
-        now = [overview.steps, overview.supervisor, overview.problems, overview.unreachable, bool(overview.read_at)]
+        with ui.element("ul").classes("ol-list"):
+            for step in overview.steps[:20]:
+                with ui.element("li").classes("ol-row"):
+                    pill(step.kind, "busy" if step.kind in ("place", "launch", "move") else "off")
+                    ui.label(step.text).classes("ol-grow")
+            for problem in overview.problems:
+                ui.label(problem)
+        if len(overview.steps) > 20:
+            ui.label(f"and {len(overview.steps) - 20} more").classes("ol-dim")
+        if not overview.steps:
+            empty("No planned steps.")
+        ui.label(_supervisor(overview.supervisor)).classes("ol-dim")
+
+    _redraw(view, place, draw, lambda o: [o.steps, o.supervisor, o.problems, o.unreachable])
+
+
+def _redraw(
+    view: PageView,
+    place: ui.element,
+    draw: Callable[[FeedState], None],
+    facts: Callable[[OverviewData], list[object]],
+) -> None:
+    """Draw `place` again whenever these facts change."""
+    shown: list[object] = []
+
+    def update(snapshot: FeedState) -> None:
+        now = [*facts(snapshot.overview), bool(snapshot.overview.read_at)]
         if now == shown:
             return
         shown[:] = now
         place.clear()
         with place:
-            if not overview.read_at:
-                ui.label("looking").classes("ol-dim")
-                return
-            with ui.element("ul").classes("ol-list"):
-                for step in overview.steps[:20]:
-                    with ui.element("li").classes("ol-row"):
-                        pill(step.kind, "busy" if step.kind in ("place", "launch", "move") else "off")
-                        ui.label(step.text).classes("ol-grow")
-                for problem in overview.problems:
-                    ui.label(problem)
-            if len(overview.steps) > 20:
-                ui.label(f"and {len(overview.steps) - 20} more").classes("ol-dim")
-            if not overview.steps:
-                empty("No planned steps.")
-            ui.label(_supervisor(overview.supervisor)).classes("ol-dim")
+            if snapshot.overview.read_at:
+                draw(snapshot)
+            else:
+                ui.label("loading").classes("ol-dim")
 
     view.watch(update)
 
@@ -116,29 +132,19 @@ def _supervisor(who: str) -> str:
 
 
 def _machines(view: PageView) -> None:
-    shown: list[object] = []
     with panel("Machines", note="on all clouds"):
         place = ui.element("div").classes("ol-scroll")
 
-    def update(snapshot: FeedState) -> None:
+    def draw(snapshot: FeedState) -> None:
         overview = snapshot.overview
-        now = [overview.machines, overview.unreachable, bool(overview.read_at)]
-        if now == shown:
-            return
-        shown[:] = now
-        place.clear()
-        with place:
-            if not overview.read_at:
-                ui.label("looking").classes("ol-dim")
-                return
-            for cloud, why in overview.unreachable.items():
-                ui.label(f"{cloud} is unreachable: {why}").classes("ol-pill ol-warn").style("white-space:normal")
-            if not overview.machines:
-                empty("No machines; nothing is billed.", "outlast machine create NAME")
-                return
+        for cloud, why in overview.unreachable.items():
+            ui.label(f"{cloud} is unreachable: {why}").classes("ol-pill ol-warn").style("white-space:normal")
+        if overview.machines:
             _machine_table(snapshot)
+        else:
+            empty("No machines; nothing is billed.", "outlast machine create NAME")
 
-    view.watch(update)
+    _redraw(view, place, draw, lambda o: [o.machines, o.unreachable])
 
 
 def _machine_table(snapshot: FeedState) -> None:
@@ -189,7 +195,7 @@ def _columns() -> list[dict[str, Any]]:
             "why", "Why", minWidth=120, flex=3, **{":valueGetter": "p => p.data.why || p.data.note"}, **drawn("why")
         ),
         _column("step", "Progress", minWidth=90, width=150, **drawn("progress")),
-        _column("attempt", "Attempt", width=90, **{":valueFormatter": "p => p.value || ''"}, **right),
+        _column("attempts", "Attempts", width=96, **{":valueFormatter": "p => p.value || ''"}, **right),
         _column("where", "Location", minWidth=120, flex=2, **drawn("where")),
         _column("user", "Owner", width=90),
         _column("price", "$/hour", width=95, **{":valueFormatter": usd}, **right),

@@ -42,15 +42,9 @@ class CheckpointsTab(Tab):
             _begin(self._show())
 
     async def _show(self) -> None:
-        try:
-            kept = set(
-                await self.view.read(self.view.workspace.bucket.children, f"runs/{self.detail.run}/checkpoints/")
-            )
-        except OutlastError as problem:
-            with self.place:
-                show_error(problem.message, problem.hint)
-            return
-        if self.place.is_deleted:
+        prefix = f"runs/{self.detail.run}/checkpoints/"
+        kept = await self.view.load(self.place, self.view.workspace.bucket.children, prefix)
+        if kept is None:
             return
         self.place.clear()
         with self.place:
@@ -75,7 +69,7 @@ class CheckpointsTab(Tab):
                 "attempt": "Attempt",
                 "at": "Saved",
                 "size": "Size",
-                "kept": "",
+                "kept": "Status",
             }
             columns = [
                 {"name": n, "label": t, "field": n, "align": "left", "sortable": True} for n, t in titles.items()
@@ -124,15 +118,9 @@ class OutputsTab(Tab):
             _begin(self._show())
 
     async def _show(self) -> None:
-        try:
-            found = await self.view.read(
-                lambda: newest_outputs(self.view.workspace, self.detail.run, also_current=True)
-            )
-        except OutlastError as problem:
-            with self.place:
-                show_error(problem.message, problem.hint)
-            return
-        if self.place.is_deleted:
+        run = self.detail.run
+        found = await self.view.load(self.place, lambda: newest_outputs(self.view.workspace, run, also_current=True))
+        if found is None:
             return
         self.shown = dict(sorted(found.items()))
         self.place.clear()

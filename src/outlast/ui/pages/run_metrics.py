@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.layout import PageView, empty, panel, show_error
 from outlast.ui.pages.components import Tab
-from outlast.ui.views.curves import Plot, plots
+from outlast.ui.views.curves import CurveLine, Plot, plots
 
 _PALETTE = ("#3b5bdb", "#e8590c", "#2f9e5b", "#ae3ec9", "#c2255c", "#1098ad", "#a07400", "#6b7280")
 _GREY, _LINE = "#8a93a0", "rgba(128,136,148,.22)"
@@ -171,6 +172,7 @@ def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
     if series:
         series[0]["markLine"] = _mark_line(plot.marks)
     many = len(series) > 1
+    series += [_not_finite(line) for line in plot.lines if line.not_finite]
     legend = {"top": 0, "type": "scroll", "textStyle": {"color": _GREY}, "show": many}
     axis = {
         "axisLabel": {"color": _GREY},
@@ -190,6 +192,25 @@ def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
         "xAxis": {"type": "value", "name": "", "min": "dataMin", "max": "dataMax", **axis},
         "yAxis": {"type": "log" if log else "value", "scale": True, **axis},
         "series": series,
+    }
+
+
+def _not_finite(line: CurveLine) -> dict[str, Any]:
+    """Return a mark for each step with NaN or infinity, at the height of the value before it."""
+    steps = [step for step, _ in line.points]
+    data = []
+    for step in line.not_finite:
+        before = max(0, bisect.bisect_left(steps, step) - 1)
+        data.append([step, line.points[before][1] if line.points else 0.0])
+    return {
+        "type": "scatter",
+        "name": f"{line.run}: NaN",
+        "data": data,
+        "symbol": "triangle",
+        "symbolSize": 9,
+        "itemStyle": {"color": _MARKED["lost"]},
+        "label": {"show": True, "position": "top", "formatter": "NaN", "color": _MARKED["lost"], "fontSize": 10},
+        "tooltip": {"show": False},
     }
 
 

@@ -9,12 +9,11 @@ from nicegui import background_tasks, ui
 
 from outlast.code.diff import CodeDiff, code_diff
 from outlast.code.record import CodeRecord
-from outlast.errors import OutlastError
 from outlast.store.blobs import blob_key
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import size
-from outlast.ui.layout import PageView, empty, fact, panel, show_error
+from outlast.ui.layout import PageView, empty, fact, panel
 from outlast.ui.pages.components import Tab
 from outlast.workspace import RunRequest
 
@@ -61,13 +60,8 @@ class SpecTab(Tab):
         background_tasks.create(self._show(other))
 
     async def _show(self, other: str) -> None:
-        try:
-            found = await self.view.read(self._difference, other)
-        except OutlastError as problem:
-            with self.place:
-                show_error(problem.message, problem.hint)
-            return
-        if self.place.is_deleted:
+        found = await self.view.load(self.place, self._difference, other)
+        if found is None:
             return
         self.place.clear()
         with self.place:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from outlast.billing.ledger import lines_of, total
+from outlast.billing.ledger import CAUSE_LABELS, lines_of, total
 from outlast.formatting.event_text import event_text
 from outlast.formatting.run_summary import summarize
 from outlast.ui.detail import RunDetail
@@ -104,7 +104,7 @@ class StoryTab(Tab):
             for cause, usd in whole.causes.items():
                 with ui.element("div").classes("ol-cause"):
                     ui.element("span").classes("ol-key").style(f"background:{_CAUSES.get(cause, _GREY)}")
-                    ui.label(cause).classes("ol-grow")
+                    ui.label(CAUSE_LABELS.get(cause, cause)).classes("ol-grow")
                     ui.label(money(usd)).classes("ol-num")
             with ui.element("div").classes("ol-facts").style("margin-top:12px"):
                 fact("Total", ("~" if whole.estimated_usd else "") + money(whole.cost_usd))

@@ -219,7 +219,7 @@ class _Plots:
         with ui.element("figure").classes(f"ol-picture ol-picture-{plot.name}"):
             with ui.element("figcaption"):
                 ui.label(plot.title).classes("ol-h3")
-            element = ui.plotly(plot.figure).classes("ol-optuna").props("role=img")
+            element = ui.plotly(plot.figure).classes("ol-optuna").props("role=group")
             element.props["aria-label"] = plot.title
             self.plots[plot.name] = element
 

@@ -44,6 +44,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     goodput: float | None
     estimated: bool
+    # It has a page: runs do, machines of users do not.
+    is_run: bool = False
 
     @property
     def saved(self) -> float:
@@ -91,7 +93,8 @@ def spending(lines: Sequence[LedgerLine], *, period: str, who: str, now: float, 
     chosen = [line for line in lines if not who or line.who == who]
     pieces = [piece for line in chosen if (piece := after(line, begin)) is not None]
     days = grouped(pieces, "day")
-    runs = _shares(pieces, "run")
+    names = {piece.name for piece in pieces if piece.kind == "run"}
+    runs = [msgspec.structs.replace(share, is_run=share.name in names) for share in _shares(pieces, "run")]
     whole = total(pieces)
     return Spending(
         whole=_share("all", whole),

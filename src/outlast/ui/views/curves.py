@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.runs.metrics import CurveMark, Curves, Point
+from outlast.runs.metrics import CurveMark, Curves, Point, thinned
 
 POINTS_MAX = 1500
 
@@ -16,6 +16,8 @@ class CurveLine(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     points: tuple[tuple[int, float], ...]
+    # Steps at which the value was NaN or infinite.
+    not_finite: tuple[int, ...] = ()
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,14 +29,18 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 def plots(curves: Mapping[str, Curves], *, marks: Sequence[CurveMark]) -> list[Plot]:
     """Return a plot for each metric of the first run, with the same metric of the other runs."""
     runs = list(curves)
-    names = list(curves[runs[0]].series) if runs else []
+    names = list({**curves[runs[0]].series, **curves[runs[0]].not_finite}) if runs else []
     return [
         Plot(
             metric=name,
             lines=tuple(
-                CurveLine(run=run, points=thinned(curves[run].series[name]))
+                CurveLine(
+                    run=run,
+                    points=_drawn(curves[run].series.get(name, ())),
+                    not_finite=curves[run].not_finite.get(name, ())[:POINTS_MAX],
+                )
                 for run in runs
-                if name in curves[run].series
+                if name in curves[run].series or name in curves[run].not_finite
             ),
             marks=tuple(marks),
         )
@@ -42,17 +48,5 @@ def plots(curves: Mapping[str, Curves], *, marks: Sequence[CurveMark]) -> list[P
     ]
 
 
-def thinned(points: Sequence[Point], limit: int = POINTS_MAX) -> tuple[tuple[int, float], ...]:
-    """Reduce the points to the lowest and highest of each stretch, so that outliers stay visible."""
-    if len(points) <= limit:
-        return tuple((point.step, point.value) for point in points)
-    stretches = limit // 2
-    found: list[Point] = []
-    for number in range(stretches):
-        part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
-        low, high = min(part, key=lambda p: p.value), max(part, key=lambda p: p.value)
-        found += [low, high] if low.step < high.step else [high, low] if high.step < low.step else [low]
-    # Always keep the newest value.
-    if found[-1] is not points[-1]:
-        found.append(points[-1])
-    return tuple((point.step, point.value) for point in found)
+def _drawn(points: Sequence[Point]) -> tuple[tuple[int, float], ...]:
+    return tuple((point.step, point.value) for point in thinned(points, POINTS_MAX // 2))

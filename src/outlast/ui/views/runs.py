@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.errors import OutlastError
-from outlast.formatting.run_row import newest_step, spent_usd, status_text, unread, why
+from outlast.formatting.run_row import DAMAGED, UNREADABLE, newest_step, spent_usd, status_text, unread, why
 from outlast.runs.ended import EndedRun
 from outlast.runs.state import RunState
 from outlast.spec.spec import Spec
@@ -21,7 +21,8 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
     tone: str = "bad"
     alive: bool = False
     user: str = ""
-    attempt: int = 0
+    # Attempts that had a machine: refusals do not count.
+    attempts: int = 0
     where: str = ""
     type: str = ""
     cloud: str = ""
@@ -37,6 +38,11 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
     spent_at: float = 0.0
     usd_per_hour: float = 0.0
     why: str = ""
+
+    @property
+    def unread(self) -> bool:
+        """Whether this row stands for a story that could not be read."""
+        return self.state in (DAMAGED, UNREADABLE)
 
 
 def _agent_remark(heartbeat: Heartbeat | None) -> str:
@@ -60,7 +66,7 @@ def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | 
         tone=TONES.get(status, "off"),
         alive=state.alive,
         user=state.who,
-        attempt=last.number if last else 0,
+        attempts=sum(attempt.outcome != "refused" for attempt in state.attempts),
         where=last.zone if last else "",
         type=last.type if last else "",
         cloud=last.cloud if last else "",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outlast.billing.limit_usage import LimitUsage
+from outlast.app.limit_usage import LimitUsage
 from outlast.ui.format import money
 
 _NEAR = 0.8

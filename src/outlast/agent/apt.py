@@ -1,0 +1,53 @@
+"""Programs that images of public clouds lack, installed with `apt-get` on first use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+
+# Other programs use apt at boot, so wait for its lock.
+_APT = ("apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
+_APT_S = 900.0
+_TRIES, _PAUSE_S = 3, 5.0
+
+
+def can_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def install(package: str, report: Callable[[str], None]) -> str:
+    """Install a package; return the last line of the error, empty if there is none."""
+    for left in range(_TRIES - 1, -1, -1):
+        failed = _install(package)
+        if not failed:
+            return ""
+        if left:
+            report(f"apt-get failed and is tried again: {failed}")
+            time.sleep(_PAUSE_S)
+    return failed
+
+
+def _install(package: str) -> str:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # The recommended packages of container engines are for networks, which are not used.
+    for step in (("update",), ("install", "--no-install-recommends", package)):
+        try:
+            done = subprocess.run(
+                [*_APT, *step],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=environment,
+                timeout=_APT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"`apt-get {step[0]}` did not end within {_APT_S:g} s"
+        if done.returncode != 0:
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            return lines[-1] if lines else f"`apt-get {step[0]}` exited with {done.returncode}"
+    return ""

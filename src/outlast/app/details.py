@@ -1,0 +1,41 @@
+"""Everything about one run: its request, state, events and newest metrics."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.runs.events import Event
+from outlast.runs.metrics import Point, stitched
+from outlast.runs.state import RunState
+from outlast.workspace import RunRequest, Workspace
+
+# Only the newest pieces of the metrics are read: it is fast however much was logged.
+_PIECES = 16
+
+
+class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, as `outlast show` prints it."""
+
+    request: RunRequest
+    state: RunState
+    events: tuple[Event, ...]
+    # The last point of each metric.
+    metrics: dict[str, Point]
+    # Why no checkpoint was committed for minutes although the folder changes; empty otherwise.
+    unsaved: str = ""
+
+
+def run_details(workspace: Workspace, run: str) -> RunDetails:
+    """Return the details of a run. Raises NoSuchRun, and Damaged."""
+    request = workspace.request(run)
+    story = workspace.story(run)
+    state = story.refresh()
+    curves = stitched(workspace.bucket, run, state, newest=_PIECES)
+    heartbeat = workspace.heartbeat(run) if state.alive else None
+    return RunDetails(
+        request=request,
+        state=state,
+        events=tuple(story.events),
+        metrics={name: points[-1] for name, points in curves.series.items()},
+        unsaved=heartbeat.unsaved if heartbeat else "",
+    )

@@ -1,0 +1,1 @@
+"""Connections to MySQL and PostgreSQL servers, and locks in their databases."""

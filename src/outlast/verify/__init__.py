@@ -1,0 +1,1 @@
+"""`outlast verify`: proves outlast on the user's own cloud account, within bounds, and leaves nothing behind."""

@@ -1,0 +1,76 @@
+"""A distributed run on the local cloud ends with the right result, whichever machine is preempted."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_survival import assert_nothing_left
+from tests.support.home import Home
+
+PROGRAM = Path(__file__).parent.parent / "support" / "lockstep.py"
+STEPS = 80
+
+
+def expected(steps: int, nodes: int) -> str:
+    """Return the result of an undisturbed training with shards."""
+    values = [f"begin {rank}" for rank in range(nodes)]
+    for step in range(steps):
+        joined = "".join(values)
+        values = [hashlib.sha256(f"{joined}{step}{rank}".encode()).hexdigest()[:16] for rank in range(nodes)]
+    return " ".join(values)
+
+
+def write_job(home: Home, nodes: int, *, hold: int = 0, layout: str = "shards") -> None:
+    home.write("train.py", PROGRAM.read_text())
+    home.write(
+        "outlast.toml",
+        f'name = "gang"\nenv = {{ HOLD_UNTIL = "{hold}" }}\n'
+        f'command = "python3 train.py {STEPS} 0.05 {layout}"\n[machine]\nnodes = {nodes}\n'
+        '[checkpoint]\npath = "checkpoints"\n[limits]\nno_progress = 100\n',
+    )
+
+
+def saved(home: Home, attempt: int) -> bool:
+    """Return whether an attempt runs and has committed a checkpoint."""
+    if not home.workspace.runs():
+        return False
+    current = home.state().current
+    return current is not None and current.number >= attempt and current.saves > 0
+
+
+@pytest.mark.full
+def test_a_run_on_two_machines_survives_the_loss_of_each(home: Home) -> None:
+    write_job(home, 2, hold=3)
+    process = home.start("run")
+    for attempt, options in ((1, ["--node", "1"]), (2, ["--no-notice"])):
+        home.until(lambda n=attempt: saved(home, n), f"a checkpoint of attempt {attempt}")
+        answer = home.outlast("preempt", "last", *options)
+        assert answer.returncode == 0, answer.stderr
+        home.until(lambda n=attempt: home.state().attempts[n - 1].phase == "over", f"the end of attempt {attempt}")
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    state = home.state()
+    assert state.ending == "finished"
+    assert state.crashes == 0
+    first, second, third = state.attempts[:3]
+    # Only the lost machine is replaced, and its rank stays.
+    assert second.machines[0] == first.machines[0]
+    assert second.machines[1] != first.machines[1]
+    assert third.machines[1] == second.machines[1]
+    assert third.machines[0] != second.machines[0]
+    assert (home.project / "outputs" / home.only_run() / "result.txt").read_text() == expected(STEPS, 2)
+    assert "[1] rank 1 of 2 begins" in home.outlast("logs", "last").stdout
+    assert_nothing_left(home)
+
+
+def test_a_run_on_two_machines_starts_and_finishes_as_one(home: Home) -> None:
+    write_job(home, 2)
+    answer = home.outlast("run")
+    assert answer.returncode == 0, answer.stderr
+    assert len(home.state().attempts) == 1
+    assert (home.project / "outputs" / home.only_run() / "result.txt").read_text() == expected(STEPS, 2)
+    assert "[1] rank 1 of 2 begins" not in home.outlast("logs", "last", "--node", "0").stdout
+    assert_nothing_left(home)

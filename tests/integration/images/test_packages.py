@@ -1,0 +1,39 @@
+"""The Python packages of an image: runs and shells of its machines find them, and this computer stays as it was."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.home import Home
+from tests.support.wheels import write_wheel
+
+RECIPE = """
+name = "talk"
+command = ["python", "-c", "import greeting, sys; print(greeting.NAME, sys.prefix)"]
+[image]
+name = "talk-env"
+files = { "wheels/greeting-1.0-py3-none-any.whl" = "greeting-1.0-py3-none-any.whl" }
+pip = ["./wheels/greeting-1.0-py3-none-any.whl"]
+test = ["python -c 'import greeting'"]
+"""
+
+
+@pytest.mark.full
+def test_a_run_and_a_shell_find_the_packages_of_their_image(rooted: Home) -> None:
+    there = os.path.exists("/opt/outlast")
+    rooted.write("outlast.toml", RECIPE)
+    write_wheel(rooted.project, "greeting")
+    answer = rooted.outlast("run", "--no-pull", timeout_s=150)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "greeting /opt/outlast/env" in answer.stdout
+    made = rooted.outlast("machine", "create", "box", "--image", "talk-env", timeout_s=110)
+    assert made.returncode == 0, made.stdout + made.stderr
+    shown = rooted.outlast("machine", "ssh", "box", "python -c 'import greeting, sys; print(sys.prefix)'")
+    assert shown.stdout == "/opt/outlast/env\n", shown.stderr
+    login = rooted.outlast("machine", "ssh", "box", "bash -lc 'command -v python pip greeting-program'")
+    assert login.stdout.splitlines() == [
+        f"/opt/outlast/env/bin/{name}" for name in ("python", "pip", "greeting-program")
+    ]
+    assert os.path.exists("/opt/outlast") == there, "a machine's /opt is not this computer's"

@@ -1,0 +1,45 @@
+"""Distributed runs in simulated worlds: safe during the faults, at rest afterwards, and each planted bug is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.testing.simulate import simulate_nodes
+from tests.simulation.node_bugs import NODE_BUGS
+
+FIXED = range(40)
+SEEDS = 500
+# Bugs that few worlds show: the test begins near the first of them.
+BEGIN = {"a new leader forgets which machines write shards": 284}
+
+
+@pytest.mark.parametrize("first", FIXED[::10])
+def test_worlds_with_distributed_runs_are_safe_and_come_to_rest(first: int) -> None:
+    for seed in range(first, first + 10):
+        result = simulate_nodes(seed)
+        story = "\n".join(result.trace)
+        replay = f"replay: python -m outlast.testing --nodes --seed {seed}"
+        assert not result.problem, f"{story}\n{result.problem}\n{replay}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("bug", NODE_BUGS)
+def test_a_planted_bug_of_distributed_runs_is_found(bug: str) -> None:
+    kind, guards = NODE_BUGS[bug]
+    for seed in range(BEGIN.get(bug, 0), SEEDS):
+        problem = simulate_nodes(seed, kind=kind).problem
+        # The bug must be the reason, not the world.
+        if problem and not simulate_nodes(seed).problem:
+            assert problem.split(":")[0] in guards, problem
+            return
+    pytest.fail(f"{SEEDS} worlds did not show that {bug}")
+
+
+@pytest.mark.full
+@pytest.mark.xfail(strict=True, reason="a known gap: a distributed run of this world does not end in time")
+def test_a_world_in_which_a_distributed_run_does_not_end() -> None:
+    assert simulate_nodes(99).problem == ""
+
+
+def test_a_seed_with_distributed_runs_is_the_same_world_every_time() -> None:
+    assert simulate_nodes(3) == simulate_nodes(3)
