@@ -175,7 +175,9 @@ class Bridge:
             name = json.loads(body)["Name"]
             if name.startswith(_IMAGES):
                 # moto has only the parameters of Amazon Linux; any of its images will do.
-                value = {"Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image()}}
+                value = {
+                    "Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image(_region(environ))}
+                }
                 return FaultAnswer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if environ["REQUEST_METHOD"] == "PUT":
             # moto checks for an object and writes it in two steps; S3 does so atomically.
@@ -218,6 +220,11 @@ def _respond(answer: FaultAnswer, start_response: Any) -> Iterable[bytes]:
 
 def _scope(environ: Environ) -> str:
     return str(environ.get("HTTP_AUTHORIZATION", ""))
+
+
+def _region(environ: Environ) -> str:
+    """Return the region that a request was signed for."""
+    return _scope(environ).partition("Credential=")[2].split("/")[2]
 
 
 def main(root: str, port: int = 0) -> None:

@@ -18,6 +18,8 @@ from outlast.clouds.local.metadata_server import ATTRIBUTE_IMDS
 from outlast.errors import BadRequest, CloudError, NotFound
 from outlast.testing.motoconditions import MotoSurroundings, admits_itself
 
+# moto's only account
+_ACCOUNT = "123456789012"
 _ZONE, _TYPE = "local1-a", "local-2"
 _EXPORTS = """#!/bin/bash
 export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={region}
@@ -44,7 +46,7 @@ class Life:
     def _backends(self) -> dict[str, Any]:
         from moto.ec2.models import ec2_backends
 
-        return dict(ec2_backends["123456789012"].items())
+        return dict(ec2_backends[_ACCOUNT].items())
 
     def instances(self) -> dict[str, Any]:
         return {
@@ -65,9 +67,11 @@ class Life:
         every = self.instances()
         return any(id in every and every[id].state not in ("terminated", "shutting-down") for id in ids)
 
-    def some_image(self) -> str:
-        backend = next(iter(self._backends().values()))
-        return min(str(image.id) for image in backend.describe_images() if (image.architecture or "") == "x86_64")
+    def some_image(self, region: str) -> str:
+        from moto.ec2.models import ec2_backends
+
+        images = ec2_backends[_ACCOUNT][region].describe_images()
+        return min(str(image.id) for image in images if (image.architecture or "") == "x86_64")
 
     def sync_from_machines(self) -> None:
         """Update instances whose machines stopped by themselves."""

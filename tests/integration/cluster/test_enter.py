@@ -16,7 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.sync.keyboard import Keyboard
-from tests.support.cluster import TICKS, Bench, benched, free_port, read_until
+from tests.support.cluster import TICKS, Bench, benched, read_until
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster

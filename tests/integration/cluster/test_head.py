@@ -8,7 +8,8 @@ import pytest
 
 from outlast.cluster.record import JobEnd, NodeState
 from tests.integration.sync.keyboard import Keyboard
-from tests.support.cluster import FILE, TICKS, Bench, free_port, read_until
+from tests.support.cluster import FILE, TICKS, Bench, read_until
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster

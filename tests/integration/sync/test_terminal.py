@@ -14,6 +14,7 @@ from outlast.machines.keepalive import job
 from tests.integration.sync.far import Far
 from tests.integration.sync.keyboard import Keyboard
 from tests.support.home import Home
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 LEAVE = "\x02d"
@@ -142,15 +143,9 @@ def test_a_command_and_a_container_cannot_both_have_the_terminal(home: Home) -> 
     assert "a command in a container has no terminal" in answer.stderr
 
 
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
-
-
 @pytest.mark.full
 def test_a_port_is_waited_for_and_then_reached(home: Home, far: Far) -> None:
-    there, here = _free_port(), _free_port()
+    there, here = free_port(), free_port()
     tunnel = home.start("tunnel", "dev", f"{there}:{here}")
     assert tunnel.stdout is not None
     line = tunnel.stdout.readline()
