@@ -107,6 +107,7 @@ def arguments(name: str, command: click.Command) -> list[str]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.full
 def test_no_command_ends_with_a_traceback(core: Path, tmp_path: Path) -> None:
     leaves = [(name, command) for name, command in all_commands() if not isinstance(command, click.Group)]
     argvs = [arguments(name, command) for name, command in leaves if name not in ENDLESS]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import secrets
 import shlex
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.testing.motoconditions import REAL
@@ -40,6 +43,16 @@ class Bridge:
             "OUTLAST_AWS_SSH_USER": getpass.getuser(),
             "OUTLAST_AWS_SSH_PROXY": shlex.join([sys.executable, "-m", "tests.integration.aws.connect", root]) + " %i",
         }
+
+    @cached_property
+    def _client(self) -> AwsClient:
+        return AwsClient()
+
+    def new_bucket(self) -> str:
+        """Create an empty bucket and return its name. The variables must be set."""
+        name = f"box-{secrets.token_hex(4)}"
+        self._client.call("s3", "create_bucket", Bucket=name)
+        return name
 
     def send(self, what: str, argv: Any) -> Any:
         request = urllib.request.Request(f"{self.url}/__bridge/{what}", json.dumps(argv).encode(), method="POST")

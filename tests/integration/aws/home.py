@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +19,7 @@ RUN = ("run", "--cloud", "aws", "--type", "c6i.large", "--name", "count", "--che
 class AwsHome(Home):
     def __init__(self, root: Path, bridge: Bridge) -> None:
         super().__init__(root)
-        bucket = f"box-{secrets.token_hex(4)}"
-        AwsClient().call("s3", "create_bucket", Bucket=bucket)
-        url = f"s3://{bucket}/ws"
+        url = f"s3://{bridge.new_bucket()}/ws"
         self.environment |= {**bridge.variables, "OUTLAST_WORKSPACE": url}
         self.workspace = open_workspace(url)
         self.write("count.py", COUNTER)

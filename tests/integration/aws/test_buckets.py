@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-
 import pytest
 
-from outlast.clouds.aws.client import AwsClient
 from outlast.errors import Exists, Missing, StoreUnreachable
 from outlast.store.bucket import Bucket, open_bucket
 from outlast.testing.bucket_conformance import BucketConformance
@@ -16,16 +13,12 @@ from tests.support.aws import Bridge
 class TestS3(BucketConformance):
     @pytest.fixture
     def bucket(self, bridge: Bridge) -> Bucket:
-        name = f"box-{secrets.token_hex(4)}"
-        AwsClient().call("s3", "create_bucket", Bucket=name)
-        return open_bucket(f"s3://{name}/ws")
+        return open_bucket(f"s3://{bridge.new_bucket()}/ws")
 
 
 @pytest.fixture
 def bucket(bridge: Bridge) -> Bucket:
-    name = f"box-{secrets.token_hex(4)}"
-    AwsClient().call("s3", "create_bucket", Bucket=name)
-    return open_bucket(f"s3://{name}/ws")
+    return open_bucket(f"s3://{bridge.new_bucket()}/ws")
 
 
 CONFLICT = {"action": "S3.PUT", "code": "ConditionalRequestConflict", "status": 409}

@@ -13,6 +13,7 @@ import pytest
 from tests.conventions.sources import ROOT
 
 pytest.importorskip("furo", reason="the site is built with the extra `docs`")
+pytestmark = pytest.mark.full
 
 # Resources that a page loads by itself; links are excluded.
 _LOADED = re.compile(
