@@ -19,9 +19,11 @@ import outlast
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.code.record import CodeRecord
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
+from outlast.runs.events import MetricRange
 from outlast.runs.numbering import keep_hint, next_number
 from outlast.runs.snapshot import GAP
 from outlast.runs.story import Story, event_key
+from outlast.runs.usage import Sample
 from outlast.spec.spec import Spec
 from outlast.store import wake_file
 from outlast.store.bucket import Bucket, Entry, open_bucket
@@ -64,6 +66,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     unsaved: str = ""
     # Of a distributed run: the machines that show signs of life.
     nodes: int = 0
+    # The metrics of this attempt so far, and the newest sample of what it uses.
+    metrics: dict[str, MetricRange] = {}
+    usage: Sample | None = None
 
 
 class _Identity(msgspec.Struct, frozen=True, kw_only=True):

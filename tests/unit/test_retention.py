@@ -21,7 +21,7 @@ from outlast.runs.ended import EndedRun, EndedRuns, record_of
 from outlast.runs.group import Groups, Seat
 from outlast.runs.state import fold
 from outlast.spec.parse import parse
-from outlast.spec.spec import RetentionSpec
+from outlast.spec.spec import RetentionSpec, Spec
 from outlast.store.bucket import Entry
 from outlast.store.shared import check_references, marks_of, store_shared
 from outlast.submit.prepare import PreparedRun
@@ -72,7 +72,8 @@ def end(workspace: Workspace, run: str, *, ending: str = "finished", retention: 
     for entry in list(workspace.bucket.list(f"wakeups/{run}/")):
         workspace.bucket.delete(entry.key)
     state = workspace.story(run).refresh()
-    EndedRuns(workspace).add(record_of(run, state, url=workspace.url, retention=retention))
+    spec = Spec(name="x", command="true", retention=retention)
+    EndedRuns(workspace).add(record_of(run, state, url=workspace.url, spec=spec))
 
 
 def ended(workspace: Workspace, body: bytes = b"code", *, ending: str = "finished") -> str:

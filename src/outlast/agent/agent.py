@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outlast.agent import container, mounts, permanent
-from outlast.agent.attempt import Verdict, mean_life_s
+from outlast.agent.attempt import LastReport, Verdict, mean_life_s
 from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, OutputsReport, drive
+from outlast.agent.idle_gpu import IdleGpuGuard
 from outlast.agent.instance import Notice
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.node_variables import node_variables
@@ -20,14 +21,18 @@ from outlast.agent.paths import argv_for, environment_for
 from outlast.agent.preparation import AgentPreparation, with_retries
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
+from outlast.agent.usage import sampler_for
 from outlast.clouds.traits import traits_of
 from outlast.code.bootstrap import when_allowed
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
-from outlast.runs import metrics
+from outlast.runs import metrics, usage
 from outlast.runs.events import Ending
 from outlast.runs.state import Checkpoint
 
 T = TypeVar("T")
+
+# The end of an attempt does not wait longer for its last samples.
+_USAGE_S = 5.0
 
 
 class Agent(AgentPreparation):
@@ -126,6 +131,8 @@ class Agent(AgentPreparation):
         self.output, self.metrics = output, pump
         self.watch.progress = lambda: checkpointer.committer.step if pump.step is None else pump.step
         self.watch.unsaved = lambda: checkpointer.unsaved.text
+        self.watch.metrics = lambda: pump.ranges
+        self._sample_usage(command)
         self.watch.watch_for_hang(
             self.request.spec,
             signs=lambda: (output.last_output_at, checkpointer.last_change_at, pump.sign()),
@@ -133,6 +140,18 @@ class Agent(AgentPreparation):
         )
         self.group_member.begin(self.watch, self.paths.code, kill=lambda: checkpointer.kill(command))
         self.watch.spawn(lambda: self.watch.events.put(CommandExited(command.wait(), time.time())))
+
+    def _sample_usage(self, command: Command) -> None:
+        alone = traits_of(self.instance.attribute("outlast-cloud")).remote
+        piece_s = 60.0 if self.workspace.store.remote else 5.0
+        sampler = sampler_for(command.members, self._write_usage, alone=alone, piece_s=piece_s)
+        if sampler is not None:
+            self.usage, self.watch.usage = sampler, lambda: sampler.latest
+            limit_s = self.request.spec.limits.idle_gpu_s
+            grace_s = traits_of(self.instance.attribute("outlast-cloud")).grace_s
+            if limit_s and not self.place.rank:
+                guard = IdleGpuGuard(self._attempt_writer(), limit_s=limit_s, grace_s=grace_s)
+                self.watch.spawn(lambda: guard.watch(self.watch.usage, self.watch.pause))
 
     def _environment(self, resumed: Checkpoint | None) -> dict[str, str]:
         assert self.group_member is not None
@@ -155,6 +174,10 @@ class Agent(AgentPreparation):
         if self.place.rank:
             return  # the metrics of a run are those of rank 0
         self._retry_write(lambda: metrics.write_piece(self.workspace.bucket, self.run, self.number, number, body))
+
+    def _write_usage(self, number: int, body: bytes) -> None:
+        if not self.place.rank:
+            usage.write_piece(self.workspace.bucket, self.run, self.number, number, body)
 
     def write_notice_file(self, notice: Notice) -> None:
         try:
@@ -245,9 +268,16 @@ class Agent(AgentPreparation):
             return
         self.output.write_remarks()
         self.metrics.finish(within_s=within_s)
+        if self.usage is not None:
+            self.usage.finish(within_s=min(within_s, _USAGE_S))
 
     def append_end(self, verdict: Verdict, exit_code: int | None, outputs: int, keep_s: float, unsaved: str) -> None:
-        self.attempt.end(verdict, exit_code=exit_code, outputs=outputs, keep_s=keep_s, unsaved=unsaved)
+        last = LastReport(
+            step=self.watch.progress(),
+            metrics=self.watch.metrics(),
+            usage=self.usage.meter.usage if self.usage is not None and self.usage.latest is not None else None,
+        )
+        self.attempt.end(verdict, exit_code=exit_code, outputs=outputs, keep_s=keep_s, unsaved=unsaved, last=last)
         self.watch.stop()
 
     def keep_machine(self, for_s: float) -> None:

@@ -17,6 +17,7 @@ from outlast.runs.events import Ending, Event, Outcome
 from outlast.runs.state import Attempt as AttemptState
 from outlast.runs.state import Checkpoint, RunState
 from outlast.runs.story import event_key
+from outlast.runs.usage import Usage
 from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
@@ -39,6 +40,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     hopeless: bool = False
     hint: str = ""
     ending: Ending | Literal[""] = ""
+
+
+class LastReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the story keeps of an attempt's progress: its last step, its metrics, and what it used of the machine."""
+
+    step: int | None = None
+    metrics: dict[str, ev.MetricRange] = {}
+    usage: Usage | None = None
 
 
 def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = False) -> Verdict:
@@ -216,6 +225,13 @@ class AttemptWriter:
     def warn(self, notice: Notice) -> bool:
         return self._append(ev.Warned(attempt=self.number, why=notice.why))
 
+    def warn_of_limit(self, limit: str, why: str) -> bool:
+        return self._append(ev.LimitNear(limit=limit, why=why))
+
+    def reach_limit(self, limit: str, why: str, *, hint: str, grace_s: float) -> bool:
+        """Append that a limit is reached which only this machine can observe: the run saves, stops and ends."""
+        return self._append(ev.LimitReached(limit=limit, why=why, hint=hint, grace_s=grace_s))
+
     def saved(
         self,
         checkpoint: str,
@@ -250,10 +266,17 @@ class AttemptWriter:
         return attempts[-2].why
 
     def end(
-        self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0, unsaved: str = ""
+        self,
+        result: Verdict,
+        *,
+        exit_code: int | None,
+        outputs: int = 0,
+        keep_s: float = 0.0,
+        unsaved: str = "",
+        last: LastReport | None = None,
     ) -> bool:
         """Append the end of the attempt and wake the supervisor, which would otherwise wait for missing heartbeats."""
-        event: Event
+        event: ev.Finished | ev.Failed | ev.Stopped
         if result.finished:
             event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
         elif result.hopeless:
@@ -268,6 +291,8 @@ class AttemptWriter:
                 unsaved=unsaved,
                 ending=result.ending,
             )
+        if last is not None:
+            event = msgspec.structs.replace(event, step=last.step, metrics=last.metrics, usage=last.usage)
         appended = self._append(event)
         self._wake()
         return appended

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 from outlast.errors import OutlastError
-from outlast.runs.metrics import PIECE_BYTES, line_of, parsed
+from outlast.runs.events import MetricRange
+from outlast.runs.metrics import PIECE_BYTES, Row, line_of, parsed
 
 _POLL_S = 0.1
 # Longer lines are not metrics.
@@ -21,6 +22,8 @@ _LINE_BYTES_MAX = PIECE_BYTES
 # The pause between pieces is this share of the attempt's age, so that a long attempt has not too many of them.
 _PAUSE_SHARE = 0.01
 _PAUSE_MAX_S = 10.0
+# Events and heartbeats have the values of this many metrics.
+_RANGES_MAX = 24
 
 
 class MetricsPump:
@@ -33,6 +36,8 @@ class MetricsPump:
 
     def __init__(self, path: str, write: Callable[[int, bytes], None], *, every_s: float) -> None:
         self.step: int | None = None
+        # The last, lowest and highest value of each of the first metrics.
+        self.ranges: dict[str, MetricRange] = {}
         self._path = path
         self._write = write
         self._every_s = every_s
@@ -101,7 +106,16 @@ class MetricsPump:
             row = parsed(line) if len(line) <= _LINE_BYTES_MAX else None
             if row is not None:
                 self.step = row.step
+                self._note_ranges(row)
                 self._buffer += line_of(row)
+
+    def _note_ranges(self, row: Row) -> None:
+        ranges = dict(self.ranges)  # a new one: other threads read it
+        for name, value in row.values.items():
+            if name in ranges or len(ranges) < _RANGES_MAX:
+                had = ranges.get(name, MetricRange(value, value, value))
+                ranges[name] = MetricRange(value, min(had.low, value), max(had.high, value))
+        self.ranges = ranges
 
     def _flush(self) -> None:
         """Write pieces of complete lines. A piece that the store refuses stays for the next time."""

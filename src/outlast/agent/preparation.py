@@ -29,6 +29,7 @@ from outlast.agent.output import OutputPump, Remarks, report
 from outlast.agent.paths import AttemptPaths, paths_for
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
+from outlast.agent.usage import UsageSampler
 from outlast.agent.watch import AgentWatch
 from outlast.clouds.traits import traits_of
 from outlast.code.record import CodeRecord
@@ -93,6 +94,7 @@ class AgentPreparation(NodeEffects, HandoffEffects):
         self.command: Command | None = None
         self.output: OutputPump | None = None
         self.metrics: MetricsPump | None = None
+        self.usage: UsageSampler | None = None
         self.remarks = Remarks()
         # The checkpoint in the folder, and the newest one that was tried.
         self.resumed: Checkpoint | None = None

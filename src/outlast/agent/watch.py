@@ -15,6 +15,8 @@ from outlast.agent.effects import AgentEvent, CommandHung, NoticeReceived, RunOv
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.node import Node
 from outlast.errors import OutlastError
+from outlast.runs.events import MetricRange
+from outlast.runs.usage import Sample
 from outlast.spec.spec import Spec
 from outlast.workspace import Heartbeat
 
@@ -37,6 +39,8 @@ class AgentWatch:
         self.holds = ""
         self.progress: Callable[[], int | None] = lambda: None
         self.unsaved: Callable[[], str] = lambda: ""
+        self.metrics: Callable[[], dict[str, MetricRange]] = dict
+        self.usage: Callable[[], Sample | None] = lambda: None
         # Set once this machine shuts down.
         self.shutdown = threading.Event()
         # Of a distributed run: the reports of this machine, and whether it writes to its checkpoint folder.
@@ -129,6 +133,8 @@ class AgentWatch:
             holds=self.holds,
             unsaved=self.unsaved(),
             nodes=self.node.count_alive() if self.node is not None else 0,
+            metrics=self.metrics(),
+            usage=self.usage(),
         )
 
     def _wait_for_notices(self) -> None:

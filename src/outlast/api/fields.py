@@ -58,6 +58,7 @@ class LimitFields(TypedDict, total=False):
     crashes: int
     no_progress: int
     hang_after: str
+    idle_gpu: str
     keep_on_failure: str
 
 

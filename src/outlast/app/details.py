@@ -7,6 +7,7 @@ import msgspec
 from outlast.runs.events import Event
 from outlast.runs.metrics import Point, stitched
 from outlast.runs.state import RunState
+from outlast.runs.usage import Sample
 from outlast.workspace import RunRequest, Workspace
 
 # Only the newest pieces of the metrics are read: it is fast however much was logged.
@@ -23,6 +24,8 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, Point]
     # Why no checkpoint was committed for minutes although the folder changes; empty otherwise.
     unsaved: str = ""
+    # The newest sample of what the live attempt uses.
+    usage: Sample | None = None
 
 
 def run_details(workspace: Workspace, run: str) -> RunDetails:
@@ -38,4 +41,5 @@ def run_details(workspace: Workspace, run: str) -> RunDetails:
         events=tuple(story.events),
         metrics={name: points[-1] for name, points in curves.series.items()},
         unsaved=heartbeat.unsaved if heartbeat else "",
+        usage=heartbeat.usage if heartbeat else None,
     )

@@ -104,6 +104,8 @@ name = {name}
 #no_progress = 8
 # A hang is this much time without output and without a new checkpoint.
 #hang_after = "30m"
+# Stop when all GPUs have been idle for this long: an idle GPU costs as much as a busy one.
+#idle_gpu = "30m"
 # Keep the machine of a crashed attempt for this long, for debugging.
 #keep_on_failure = "1h"
 """

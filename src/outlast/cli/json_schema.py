@@ -63,6 +63,12 @@ class RunRow(_Shape, frozen=True, kw_only=True):
     holds: str
     # The reason why no checkpoint was committed for minutes although the folder changes.
     unsaved: str
+    # The last value of each metric.
+    metrics: dict[str, float]
+    # What a live run uses now: shares between 0 and 1 of all CPUs and of all GPUs; null if unknown.
+    cpu: float | None
+    memory_bytes: int | None
+    gpu: float | None
 
 
 class RunShown(_Shape, frozen=True, kw_only=True):
@@ -79,6 +85,8 @@ class RunShown(_Shape, frozen=True, kw_only=True):
     metrics: dict[str, dict[str, Any]]
     # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
     unsaved: str
+    # The newest sample of what a live run uses; null after the end.
+    usage: dict[str, Any] | None
 
 
 class SubmitResult(_Shape, frozen=True, kw_only=True):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from outlast.billing.egress import egress_usd
 from outlast.errors import Damaged, NoSuchRun, OutlastError
+from outlast.runs.events import MetricRange
 from outlast.runs.members import owned
-from outlast.runs.state import RunState
+from outlast.runs.state import RunState, merged
 from outlast.workspace import Heartbeat
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
     """Return a run as data, for the table, `--json` and the dashboard."""
     last = state.last
     step = newest_step(state, heartbeat)
+    sample = heartbeat.usage if heartbeat and state.alive else None
     return {
         "run": run,
         "user": state.who,
@@ -50,6 +52,10 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
         "note": heartbeat.note if heartbeat and heartbeat.phase in ("fetching", "waiting") else "",
         "holds": heartbeat.holds if heartbeat else "",
         "unsaved": heartbeat.unsaved if heartbeat else "",
+        "metrics": {name: one.last for name, one in metrics_of(state, heartbeat).items()},
+        "cpu": sample.cpu if sample else None,
+        "memory_bytes": sample.memory_bytes if sample else None,
+        "gpu": sum(sample.gpu) / len(sample.gpu) if sample and sample.gpu else None,
     }
 
 
@@ -81,7 +87,14 @@ def why(state: RunState) -> str:
 def newest_step(state: RunState, heartbeat: Heartbeat | None) -> int | None:
     if heartbeat is not None and heartbeat.step is not None:
         return heartbeat.step
+    if state.step is not None:
+        return state.step
     return state.checkpoints[-1].step if state.checkpoints else None
+
+
+def metrics_of(state: RunState, heartbeat: Heartbeat | None) -> dict[str, MetricRange]:
+    """Return the last, lowest and highest value of each metric, those of the live attempt included."""
+    return merged(state.metrics, heartbeat.metrics) if heartbeat is not None else state.metrics
 
 
 def status_text(state: RunState) -> str:

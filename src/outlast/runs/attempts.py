@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.runs import events as ev
 from outlast.runs.events import Outcome
+from outlast.runs.usage import Usage
 
 Ending = Literal["", "finished", "failed", "cancelled"]
 # placed → started → over, with `noticed` on the way from either.
@@ -57,6 +58,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     seconds: float = 0.0
     disk_usd: float = 0.0
+    # What it used of its machine; None if nothing was sampled.
+    usage: Usage | None = None
     # Of a distributed run: its machines in the order of their ranks, and the ranks that the next attempt must replace.
     members: tuple[str, ...] = ()
     gone: tuple[int, ...] = ()

@@ -19,13 +19,13 @@ import msgspec
 
 from outlast.billing.egress import egress_usd
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun, StoreUnreachable, WorkspaceError
-from outlast.runs.state import RunState
-from outlast.spec.spec import RetentionSpec
+from outlast.runs.state import RunState, merged
+from outlast.spec.spec import ParamValue, RetentionSpec, Spec
 from outlast.store.codec import decoded
 from outlast.store.parallel import ParallelMap, suited_to
 
 if TYPE_CHECKING:
-    from outlast.workspace import Workspace
+    from outlast.workspace import Heartbeat, Workspace
 
 _LOOSE, _PAGES, _COMPLETE = "ended/loose/", "ended/pages/", "ended/complete"
 PAGE = 100
@@ -45,6 +45,7 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     egress_usd: float = 0.0
     # `[retention]` of the run; None: it is kept.
     retention: RetentionSpec | None = None
+    params: dict[str, ParamValue] = {}
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -60,16 +61,22 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 def record_of(
-    run: str, state: RunState, *, url: str, steps: int = 0, retention: RetentionSpec | None = None
+    run: str, state: RunState, *, url: str, spec: Spec | None = None, heartbeat: Heartbeat | None = None
 ) -> EndedRun:
+    """Return the record of a run. The last heartbeat has the step of an attempt that could not report its end."""
     short = msgspec.structs.replace(state, checkpoints=state.checkpoints[-1:], cooldowns={})
+    if heartbeat is not None and state.last is not None and heartbeat.attempt == state.last.number:
+        metrics = state.metrics if state.step is not None else merged(state.metrics, heartbeat.metrics)
+        step = state.step if state.step is not None else heartbeat.step
+        short = msgspec.structs.replace(short, step=step, metrics=metrics)
     return EndedRun(
         run=run,
         state=short,
         checkpoints=len(state.checkpoints),
-        steps=steps,
+        steps=spec.limits.steps if spec else 0,
         egress_usd=egress_usd(state, url),
-        retention=retention,
+        retention=spec.retention if spec else None,
+        params=spec.params if spec else {},
     )
 
 
@@ -287,14 +294,13 @@ class EndedRuns:
             self.unread[run] = problem
             return None
         self.unread.pop(run, None)
-        steps = self._steps(run) if state.exists else 0
-        record = record_of(run, state, url=self.workspace.url, steps=steps) if state.exists else None
+        record = record_of(run, state, url=self.workspace.url, spec=self._spec(run)) if state.exists else None
         if record is not None and state.closed:
             self._unindexed[run] = record
         return record
 
-    def _steps(self, run: str) -> int:
+    def _spec(self, run: str) -> Spec | None:
         try:
-            return self.workspace.request(run).spec.limits.steps
+            return self.workspace.request(run).spec
         except (Damaged, NoSuchRun):
-            return 0  # only the progress display lacks it
+            return None  # only the progress display lacks it

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from outlast.runs.usage import Usage
+
 # How an attempt ended. `preempted`: the cloud took the machine. `killed`: by a signal, without a notice. `hung`: no
 # progress. `broken`: the command never started. `stopped`: the run was over.
 Outcome = Literal["preempted", "crashed", "killed", "hung", "broken", "stopped"]
@@ -19,6 +21,14 @@ Ending = Literal["orderly", "handled", "cut"]
 
 # Up to the year 33,658: a story with another time was not written by us.
 Moment = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+
+
+class MetricRange(msgspec.Struct, frozen=True, array_like=True):
+    """The last value of a metric, and its lowest and highest, lost and repeated work included."""
+
+    last: float
+    low: float
+    high: float
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -113,6 +123,10 @@ class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
     unsaved: str = ""
     # Whether the command handled SIGTERM or was cut short, which 143 alone does not show.
     ending: Ending | Literal[""] = ""
+    # The last step that the command reported, its metrics, and what it used of the machine.
+    step: int | None = None
+    metrics: dict[str, MetricRange] = {}
+    usage: Usage | None = None
 
 
 class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
@@ -121,6 +135,10 @@ class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
     attempt: int
     exit_code: int = 0
     outputs: int = 0
+    # The last step that the command reported, its metrics, and what it used of the machine.
+    step: int | None = None
+    metrics: dict[str, MetricRange] = {}
+    usage: Usage | None = None
 
 
 class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
@@ -180,6 +198,10 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     why: str
     hint: str = ""
     exit_code: int | None = None
+    # By an agent: the last step that the command reported, its metrics, and what it used of the machine.
+    step: int | None = None
+    metrics: dict[str, MetricRange] = {}
+    usage: Usage | None = None
 
 
 class OwnerChanged(_Event, frozen=True, kw_only=True, tag="owner_changed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -37,6 +38,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     # The limits that are near, by name, and the one that was reached.
     near: dict[str, str] = {}
     limit: LimitBreach | None = None
+    # The last step that the newest attempt reported at its end, and the metrics of all attempts that have ended.
+    step: int | None = None
+    metrics: dict[str, ev.MetricRange] = {}
     # It was cancelled because the runs that it served have ended.
     released: bool = False
 
@@ -190,12 +194,33 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
             reached = LimitBreach(name=event.limit, why=event.why, hint=event.hint, grace_s=event.grace_s, at=event.at)
             return replace(state, limit=reached, waiting="", waiting_until=0.0)
         case ev.Failed():
-            return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
+            state = _reported(replace(state, hint=event.hint, exit_code=event.exit_code), event)
+            return _end(state, "failed", event.at, event.why)
         case ev.Cancelled():
             why = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
             return _end(replace(state, released=bool(event.why and not event.who)), "cancelled", event.at, why)
         case _:
             assert_never(event)
+
+
+def _reported(state: RunState, event: ev.Stopped | ev.Finished | ev.Failed) -> RunState:
+    """Record what an attempt reports at its end: the last step, the metrics, and what it used."""
+    replace = msgspec.structs.replace
+    if event.metrics:
+        state = replace(state, metrics=merged(state.metrics, event.metrics))
+    if event.step is not None:
+        state = replace(state, step=event.step)
+    current = state.current
+    return state if event.usage is None or current is None else _with(state, replace(current, usage=event.usage))
+
+
+def merged(before: Mapping[str, ev.MetricRange], news: Mapping[str, ev.MetricRange]) -> dict[str, ev.MetricRange]:
+    """Return the metrics of two attempts, of which `news` is the later one."""
+    found = dict(before)
+    for name, one in news.items():
+        had = before.get(name, one)
+        found[name] = ev.MetricRange(one.last, min(had.low, one.low), max(had.high, one.high))
+    return found
 
 
 def _end(state: RunState, ending: Ending, at: float, why: str) -> RunState:
@@ -242,6 +267,8 @@ _AttemptEvent = (
 
 def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
     replace = msgspec.structs.replace
+    if isinstance(event, ev.Stopped | ev.Finished):
+        state = _reported(state, event)
     attempt = state.attempts[event.attempt - 1]
     match event:
         case ev.LaunchRefused():
@@ -250,7 +277,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             # No machine was created, so there is nothing to release, unless it was to keep some.
             attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=attempt.nodes == 1)
         case ev.Started():
-            state = replace(_fence_earlier(state, event), waiting="", waiting_until=0.0)
+            state = replace(_fence_earlier(state, event), waiting="", waiting_until=0.0, step=None)
             attempt = replace(
                 attempt,
                 phase="started",

@@ -344,6 +344,7 @@ def _limits(reader: Reader) -> LimitSpec:
         crashes=reader.take("crashes", count, defaults.crashes),
         no_progress=reader.take("no_progress", count, defaults.no_progress),
         hang_after_s=reader.take("hang_after", quantity.duration_s, 0.0),
+        idle_gpu_s=reader.take("idle_gpu", quantity.duration_s, 0.0),
         keep_on_failure_s=reader.take("keep_on_failure", quantity.duration_s, 0.0),
     )
     reader.finish()

@@ -163,6 +163,8 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     no_progress: int = 8
     # 0: an hour without output, file changes and CPU time; otherwise: this long without output or file changes.
     hang_after_s: float = 0.0
+    # The run saves and stops when all its GPUs have been idle for this long; 0: never.
+    idle_gpu_s: float = 0.0
     keep_on_failure_s: float = 0.0
 
 

@@ -277,8 +277,8 @@ class Applier:
         if watched.spec.machine.nodes > 1:
             forget_nodes(self.workspace.bucket, step.run)
         # Write the record before the heartbeat is deleted: a run is listed by one or the other.
-        spec = watched.spec
-        record = record_of(step.run, state, url=self.workspace.url, steps=spec.limits.steps, retention=spec.retention)
+        heartbeat = self.workspace.heartbeat(step.run)
+        record = record_of(step.run, state, url=self.workspace.url, spec=watched.spec, heartbeat=heartbeat)
         EndedRuns(self.workspace, each=self.workspace.each).add(record)
         for name in watched.spec.machine.clouds:
             # An unknown cloud has no secrets of ours.

@@ -8,13 +8,17 @@ from outlast.app.background import starting_supervisor
 from outlast.app.listing import ENDED_SHOWN, list_rows
 from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
 from outlast.errors import WorkspaceError
+from outlast.formatting.quantities import size
 from outlast.formatting.run_row import DAMAGED, UNREADABLE
+from outlast.formatting.utilisation import percent
 from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.spec.quantity import describe_s
 from outlast.store.lease import supervisors
 from outlast.workspace import Workspace
 
 _UNREAD = (DAMAGED, UNREADABLE)
+# With `--wide`: the number of metrics.
+_METRICS_SHOWN = 3
 
 
 def list_runs(*, everything: bool, as_json: bool) -> int:
@@ -32,6 +36,7 @@ def listing_text(
     as_json: bool,
     who: str = "",
     limit: int = ENDED_SHOWN,
+    wide: bool = False,
 ) -> str:
     """Return the listing. `everything` adds the last `limit` ended runs (0: all).
 
@@ -50,6 +55,10 @@ def listing_text(
         return _nothing(everything, who) + _supervisor_line(workspace, rows)
     header = ["RUN", "STATE", "ATTEMPT", "WHERE", "STEP", "AGE", "COST", ""]
     cells = [_cells(one) for one in rows]
+    if wide:
+        header[5:5] = ["CPU", "MEMORY", "GPU", "METRICS"]
+        for one, line in zip(rows, cells, strict=True):
+            line[5:5] = _wide_cells(one)
     if len({one.get("user") for one in rows}) > 1:
         header.insert(1, "USER")
         for one, line in zip(rows, cells, strict=True):
@@ -113,6 +122,21 @@ def _cells(row: dict[str, object]) -> list[str]:
         describe_s(age),
         money(cost),
         str(row["why"] or "; ".join(filter(None, (_nodes(row), str(row["note"]) or _agent_note(row))))),
+    ]
+
+
+def _wide_cells(row: dict[str, object]) -> list[str]:
+    """Return utilisation and the last values of the first metrics."""
+    if row["state"] in _UNREAD:
+        return ["", "", "", ""]
+    cpu, memory, gpu, metrics = (row[name] for name in ("cpu", "memory_bytes", "gpu", "metrics"))
+    assert isinstance(metrics, dict)
+    values = [f"{name} {value:.4g}" for name, value in list(metrics.items())[:_METRICS_SHOWN]]
+    return [
+        percent(cpu) if isinstance(cpu, float) else "",
+        size(memory) if isinstance(memory, int) else "",
+        percent(gpu) if isinstance(gpu, float) else "",
+        ", ".join(values),
     ]
 
 

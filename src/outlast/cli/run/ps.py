@@ -21,10 +21,13 @@ _LIMIT = f"With --all: the newest N ended runs ({ENDED_SHOWN}); 0: all."
 @click.option("--all", "-a", "everything", is_flag=True, help="Include ended runs.")
 @click.option("--limit", type=click.IntRange(min=0), default=None, metavar="N", help=_LIMIT)
 @click.option("--user", "who", default="", metavar="USER", help="Only runs of this user; `me`: your own.")
+@click.option("--wide", is_flag=True, help="Add CPU, memory and GPU of live runs, and the last metrics.")
 @click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
 @workspace_option
-def ps(everything: bool, limit: int | None, who: str, watch: bool, as_json: bool, workspace_url: str) -> int:
+def ps(
+    everything: bool, limit: int | None, who: str, wide: bool, watch: bool, as_json: bool, workspace_url: str
+) -> int:
     """List runs: machine, age, cost, and the reason for waiting."""
     if limit is not None and not everything:
         raise UsageError("--limit applies to ended runs, which are not listed", hint="add --all")
@@ -35,15 +38,18 @@ def ps(everything: bool, limit: int | None, who: str, watch: bool, as_json: bool
 
         who = current_user()
     damaged: dict[str, str] = {}
+
+    def text() -> str:
+        return listing_text(workspace, damaged, everything=everything, who=who, limit=limit, wide=wide, as_json=as_json)
+
     if not watch:
-        text = listing_text(workspace, damaged, everything=everything, who=who, limit=limit, as_json=as_json)
-        click.echo(text, nl=False)
+        click.echo(text(), nl=False)
         return report_damaged(damaged)
     try:
         while True:
-            text = listing_text(workspace, damaged, everything=everything, who=who, limit=limit, as_json=as_json)
+            shown = text()
             clear()
-            click.echo(text, nl=False)
+            click.echo(shown, nl=False)
             time.sleep(1.0)
     except KeyboardInterrupt:
         return 0

@@ -14,6 +14,7 @@ from outlast.cli.shared.terminal import dim, find_workspace
 from outlast.cli.shared.timeline import legend, sums, timeline
 from outlast.formatting.event_text import event_text, indented
 from outlast.formatting.run_row import status_text
+from outlast.formatting.utilisation import advice, sample_cells, usage_text
 from outlast.runs.metrics import Point
 from outlast.spec.quantity import describe_s
 
@@ -65,12 +66,24 @@ def _head(details: RunDetails) -> str:
         lines.append(f"unsaved  no checkpoint was committed for minutes: {details.unsaved}")
     if state.hint:
         lines.append(f"hint     {state.hint}")
+    lines += [f"{title:<8} {text}" for title, text in _utilisation(details)]
     if request.spec.params:
         lines.append(dim("params   " + " ".join(f"{k}={v}" for k, v in request.spec.params.items())))
     if request.code.commit:
         dirty = " with uncommitted changes" if request.code.dirty else ""
         lines.append(dim(f"code     {request.code.url or 'git'} {request.code.commit[:12]}{dirty}"))
     return "\n".join(indented(line, 9) for line in lines)
+
+
+def _utilisation(details: RunDetails) -> list[tuple[str, str]]:
+    """Return what the live attempt uses now, or what the last one used, and the advice after the end."""
+    state, now = details.state, details.usage
+    if now is not None:
+        cpu, memory, gpu = sample_cells(now)
+        return [("uses", f"CPU {cpu}, memory {memory}" + (f", GPU {gpu}" if gpu else ""))]
+    used = [a.usage for a in state.attempts if a.usage is not None]
+    lines = [("used", usage_text(used[-1]))] if used else []
+    return lines + [("advice", text) for text in advice(state)] if state.ending else lines
 
 
 def _values(newest: dict[str, Point]) -> str:
@@ -101,6 +114,7 @@ def _as_json(details: RunDetails) -> str:
             "metrics": {name: msgspec.to_builtins(point) for name, point in details.metrics.items()},
             "events": [msgspec.to_builtins(event) for event in details.events],
             "unsaved": details.unsaved,
+            "usage": msgspec.to_builtins(details.usage),
         },
         indent=2,
     )
