@@ -101,7 +101,7 @@ def test_the_counters_of_this_process() -> None:
 
 
 class Source:
-    """Readings of a clock of its own: ten seconds and five seconds of processor time each."""
+    """Readings that are ten seconds apart, with five seconds of processor time each."""
 
     def __init__(self) -> None:
         self.count = 0
