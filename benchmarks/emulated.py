@@ -285,7 +285,7 @@ def many(cloud: Emulated, count: int, one_s: float) -> Table:
     trace = cloud.requests(began, began + max(firsts))
     cloud.cancel(*runs)
     until(lambda: not cloud.cloud.machines(), "machines are gone", 180.0)
-    return _many_table(f"{count} submits at once", submitted_s, firsts, trace, one_s)
+    return _many_table(f"{count} submits at once", began, submitted_s, firsts, trace, one_s)
 
 
 def group(cloud: Emulated, count: int, one_s: float) -> Table:
@@ -303,7 +303,7 @@ def group(cloud: Emulated, count: int, one_s: float) -> Table:
     os.unlink(path)
     cloud.cancel(*found["runs"])
     until(lambda: not cloud.cloud.machines(), "machines are gone", 180.0)
-    return _many_table(f"A group of {count}", submitted_s, firsts, trace, one_s)
+    return _many_table(f"A group of {count}", began, submitted_s, firsts, trace, one_s)
 
 
 def _first_lines(cloud: Emulated, runs: Sequence[str], began: float) -> list[float]:
@@ -324,16 +324,21 @@ def _first_lines(cloud: Emulated, runs: Sequence[str], began: float) -> list[flo
     return sorted(firsts)
 
 
-def _many_table(title: str, submitted_s: float, firsts: list[float], trace: Sequence[Request], one_s: float) -> Table:
+def _many_table(
+    title: str, began: float, submitted_s: float, firsts: list[float], trace: Sequence[Request], one_s: float
+) -> Table:
     def ratio(seconds: float) -> str:
         return f"{seconds / one_s:.1f}x one"
 
     last = firsts[-1]
     busy_s = sum(one.took_s for one in trace)
+    launches = [one.at - began for one in trace if one.method == "POST" and one.path.endswith("/instances")]
     return Table(
         title,
         [
             once("submitted", submitted_s, "s", against=ratio(submitted_s)),
+            once("the first launch is requested", launches[0], "s", against=ratio(launches[0])),
+            once("the last launch is requested", launches[-1], "s", against=ratio(launches[-1])),
             once("the first command prints", firsts[0], "s", against=ratio(firsts[0])),
             once("the median command prints", statistics.median(firsts), "s", against=ratio(statistics.median(firsts))),
             once("the last command prints", last, "s", against=ratio(last), goal="<= 3x one", met=last <= 3 * one_s),

@@ -139,3 +139,45 @@ def test_the_objects_of_earlier_epochs_are_deleted_with_the_next_heartbeat(tmp_p
         assert lease.hold()
     assert lease.hold()
     assert list(bucket.children("leases/one/")) == ["00000003", "beat-00000003", "clock"]
+
+
+class _Asked(FolderBucket):
+    """A folder that counts the requests for the store's time."""
+
+    asked = 0
+
+    def now(self, key: str) -> float:
+        self.asked += 1
+        return super().now(key)
+
+
+def test_a_process_that_stands_by_asks_for_the_stores_time_once(tmp_path: Path) -> None:
+    now = [100.0]
+    bucket = _Asked(str(tmp_path))
+    ours = Lease(bucket, "one", who="elsewhere:1", ttl_s=8.0, monotonic=lambda: now[0])
+    other = Lease(bucket, "one", who="elsewhere:2", ttl_s=8.0, monotonic=lambda: now[0])
+    assert ours.hold()
+    for _ in range(5):
+        now[0] += 5.0
+        assert ours.hold()
+        assert not other.hold()
+    assert bucket.asked == 1
+    assert other.other == Holder(who="elsewhere:1", epoch=1)
+    now[0] += 5.0
+    assert not other.hold(), "silent for less than the time to live"
+    now[0] += 5.0
+    assert other.hold(), "silent for longer, without a request for the time"
+    assert bucket.asked == 1
+
+
+def test_a_renewal_after_a_long_pause_of_the_watcher_may_be_old(tmp_path: Path) -> None:
+    now = [100.0]
+    bucket = _Asked(str(tmp_path))
+    ours = Lease(bucket, "one", who="elsewhere:1", ttl_s=8.0, monotonic=lambda: now[0])
+    other = Lease(bucket, "one", who="elsewhere:2", ttl_s=8.0, monotonic=lambda: now[0])
+    assert ours.hold()
+    assert not other.hold()
+    assert ours.hold()
+    now[0] += 60.0
+    assert not other.hold()
+    assert bucket.asked == 2

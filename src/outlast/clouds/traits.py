@@ -127,6 +127,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         refused_s=0.5,
     ),
     "gcp": CloudTraits(
+        offers_check_image=True,
         store_scheme="gs",
         egress_usd_per_gb=0.12,
         storage_usd_per_gb=0.020,

@@ -64,11 +64,6 @@ class NodesLogReader:
         # Lines without their end yet.
         self._rest: dict[int, bytes] = {}
 
-    @property
-    def next(self) -> int:
-        """The number of the newest piece of any machine, as of `LogReader`."""
-        return max(reader.next for reader in self.readers.values())
-
     def read(self) -> Iterator[bytes]:
         """Yield the lines written since the last call."""
         for node, reader in self.readers.items():

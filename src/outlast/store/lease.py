@@ -6,6 +6,7 @@ lease: its holder renews it in time or kills its command (`agent/group_member.py
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -127,9 +128,13 @@ class Lease:
         self.ttl_s = ttl_s
         self.sure_s = sure_s
         self.epoch = 0
-        # The last heartbeat of another holder, and when it was first seen.
+        # The last heartbeat of another holder, when it was first seen, and how old it was then.
         self._last_seen: tuple[int, float] = (0, 0.0)
         self._since = 0.0
+        self._first_age_s = 0.0
+        self._looked_at = -math.inf
+        # The holder that the last failed `hold` found.
+        self.other: Holder | None = None
         # When this process last wrote a heartbeat.
         self._renewed_at = 0.0
         # The names in the last listing; those of earlier epochs, which are deleted with the next heartbeat.
@@ -148,9 +153,10 @@ class Lease:
             self._beat()
             self._forget_stale()
             return True
-        self.epoch = 0
+        self.epoch, self.other = 0, None
         try:
-            if newest and self._read(newest) is not None:
+            self.other = self._read(newest) if newest else None
+            if self.other is not None:
                 return False
         except Missing:
             return False  # a newer epoch has just replaced it
@@ -210,10 +216,9 @@ class Lease:
             holder, seen_at = self._seen(f"{self.prefix}{epoch:08d}")
         if holder is None or holder.released or holder.plainly_dead():
             return None
-        # The time by the store's clock.
-        now = self.bucket.now(f"{self.prefix}clock")
         watched_s = self._watched_s(epoch, seen_at)
-        expired = watched_s > self.ttl_s or (now - seen_at > self.ttl_s and watched_s >= self.sure_s)
+        age_s = self._first_age_s + watched_s
+        expired = watched_s > self.ttl_s or (age_s > self.ttl_s and watched_s >= self.sure_s)
         return None if expired else holder
 
     def _seen(self, key: str) -> tuple[Holder | None, float]:
@@ -226,9 +231,15 @@ class Lease:
 
     def _watched_s(self, epoch: int, beat_at: float) -> float:
         """Return for how long this heartbeat has been the newest, by the monotonic clock."""
+        now = self.monotonic()
         if self._last_seen != (epoch, beat_at):
-            self._last_seen, self._since = (epoch, beat_at), self.monotonic()
-        return self.monotonic() - self._since
+            # A renewal since the last look is recent. Only else ask the store for the time, which writes an object:
+            # stores allow about one write per second of an object, and several processes may stand by.
+            renewed = self._last_seen[0] == epoch and now - self._looked_at < self.ttl_s
+            self._first_age_s = 0.0 if renewed else self.bucket.now(f"{self.prefix}clock") - beat_at
+            self._last_seen, self._since = (epoch, beat_at), now
+        self._looked_at = now
+        return now - self._since
 
     def _forget_stale(self) -> None:
         """Delete the objects of earlier epochs. Not when the lease is taken: the work of its holder should begin."""

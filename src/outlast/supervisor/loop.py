@@ -30,13 +30,13 @@ from outlast.workspace import Workspace
 # Pauses between rounds: short while steps are planned, longer otherwise. Buckets bill every request and are polled
 # less.
 _QUICK_S, _CALM_S = 0.05, 0.3
-_REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
+_REMOTE_S, _REMOTE_CALM_S, _REMOTE_STANDBY_S = 1.5, 5.0, 10.0
 # How often the end of a slow effect, and the file for wakeups of this computer, are polled between rounds.
 _POLL_S = 0.05
 # In a longer pause the wakeups of a bucket are listed once in between.
 _LISTEN_S = 2.0
 # A lease counts as held for this part of its time to live after a renewal: rounds that follow each other renew once.
-_FRESH_PART = 1 / 8
+_FRESH_PART = 3 / 8
 # How long a supervisor that exits waits for its effects in flight; shorter than its lease.
 _LEAVE_S = 3.0
 # Rounds without a pause, while each of them plans steps, and the pause after them where requests are billed.
@@ -146,7 +146,7 @@ class Supervisor:
         """Return whether a supervisor machine is at work. It handles runs on clouds; local runs remain ours."""
         if self.supervisor_vm or self._local:
             return False
-        holder = self.lease.holder()
+        holder = self.lease.other or self.lease.holder()
         if holder is None or not is_supervisor_vm(holder.who):
             return False
         # A supervisor machine that is about to exit may not see a run that was submitted just now.
@@ -186,7 +186,7 @@ class Supervisor:
                     holds_lease = self.hold_lease()
                     if not holds_lease and surplus_leaves and not self.standby_lease.hold():
                         return False  # one supervisor works and one stands by: enough
-                    working = self._acquire_scope(holds_lease)
+                    working = self.notifier.active = self._acquire_scope(holds_lease)
                     self.record_effects()
                     steps = self.round() if working else ()
                     if holds_lease and not steps:
@@ -210,7 +210,8 @@ class Supervisor:
                 calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
                 wait_s = 0.0 if burst else calmer_s
                 if not self._local:
-                    far_s = _REMOTE_S if steps else min(_REMOTE_CALM_S, far_s * 1.2)
+                    calm_s = _REMOTE_CALM_S if self.notifier.active else _REMOTE_STANDBY_S
+                    far_s = _REMOTE_S if steps else min(calm_s, far_s * 1.2)
                     wait_s = far_s if not steps else 0.0 if burst else _REMOTE_BURST_S
                 self._pause(stop, wait_s)
             return False
@@ -220,10 +221,13 @@ class Supervisor:
     def _leave(self) -> None:
         """Record the effects that end soon; another supervisor repeats the others."""
         self.effects.wait(_LEAVE_S)
+        held = self.lease.epoch
         for act in (self.record_effects, self.lease.release, self.local_lease.release, self.standby_lease.release):
             # Leases expire by themselves.
             with suppress(OutlastError):
                 act()
+        if held and not self._local:
+            wake_file.touch(self.workspace.url)  # one that stands by on this computer takes over at once
         # Last: another supervisor may work meanwhile.
         self.notifier.finish()
 

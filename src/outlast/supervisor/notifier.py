@@ -22,7 +22,8 @@ class Notifier:
         self.report = report
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._left = 0
+        # Cleared while another supervisor works, and sends them.
+        self.active = True
 
     def start(self) -> None:
         self._stop.clear()
@@ -42,7 +43,8 @@ class Notifier:
         outbox = Outbox(self.workspace, monotonic=time.monotonic, report=self.report)
         pause_s = _FAR_S if self.workspace.store.network else _NEAR_S
         while not self._stop.wait(pause_s):
-            self._deliver(outbox)
+            if self.active:
+                self._deliver(outbox)
         give_up_at = time.monotonic() + _LEAVE_S
         while self._deliver(outbox) and time.monotonic() < give_up_at:
             time.sleep(_NEAR_S)

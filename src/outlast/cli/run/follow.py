@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +29,10 @@ _NEAR_ASK_S, _FAR_ASK_S = 3.0, 30.0
 _NEAR_S, _FAR_S = (0.02, 0.05), (0.5, 2.0)
 # Polls for the first output of an attempt: apart by this part of the time since the last change, and at least this.
 _FIRST_PART, _FIRST_S = 0.05, 0.1
+# The events of a run in a bucket that has been silent for this long are read less often than its output.
+_QUIET_S, _EVENTS_S = 10.0, 4.0
+# The agent's own lines in the output.
+_REMARK = b"outlast: "
 
 
 class Follower:
@@ -43,6 +48,9 @@ class Follower:
         self.shown_events = 0
         self.reader: LogReader | NodesLogReader | None = None
         self.at_line_start = True
+        # Whether the newest attempt that started has printed something.
+        self.printed = False
+        self._moved_at, self._events_read_at = time.monotonic(), -math.inf
         # The name before each line, where several runs are followed.
         self.prefix = prefix
         self._rest = b""
@@ -53,7 +61,7 @@ class Follower:
     def follow(self) -> RunState:
         """Follow until the run is over. A second call continues where the first one stopped."""
         remote = self.workspace.store.remote
-        wait_s, asked_at, moved_at = 0.0, time.monotonic(), time.monotonic()
+        wait_s, asked_at = 0.0, time.monotonic()
         while True:
             try:
                 moved = self.advance()
@@ -67,19 +75,13 @@ class Follower:
                 time.sleep(1.0)
             if self.story.state.ending and not moved:
                 return self.story.state
-            moved_at = time.monotonic() if moved else moved_at
-            quiet_s = time.monotonic() - moved_at
+            quiet_s = time.monotonic() - self._moved_at
             wait_s = next_poll_s(wait_s, remote=remote, moved=moved, quiet_s=quiet_s, printed=self.printed)
             time.sleep(wait_s)
 
-    @property
-    def printed(self) -> bool:
-        """Whether the newest attempt that started has printed something."""
-        return self.reader is not None and self.reader.next > 1
-
     def advance(self) -> bool:
         """Show new output and events, in order as far as it is known; return whether there were any."""
-        self.story.refresh()
+        self._read_events()
         moved = self._read_logs()
         events = self.story.events[self.shown_events :]
         for event in events:
@@ -88,6 +90,7 @@ class Follower:
                 self._read_logs()
                 nodes = self.story.state.attempts[event.attempt - 1].nodes
                 self.reader = open_log(self.workspace.bucket, self.run, event.attempt, nodes=nodes)
+                self.printed = False
             elif isinstance(event, ev.Stopped | ev.Lost | ev.Finished):
                 self._read_logs()
                 if not self.story.state.attempts[event.attempt - 1].started_at:
@@ -97,12 +100,23 @@ class Follower:
             if not isinstance(event, _SILENT):
                 self._narrate(self._line(event))
         # A new attempt may have printed something by now.
-        return (bool(events) and self._read_logs()) or moved or bool(events)
+        moved = (bool(events) and self._read_logs()) or moved or bool(events)
+        self._moved_at = time.monotonic() if moved else self._moved_at
+        return moved
+
+    def _read_events(self) -> None:
+        """Read new events. Each poll reads the output, and in a long silence only some of them the events."""
+        now = time.monotonic()
+        silent = self.printed and self.workspace.store.remote and now - self._moved_at > _QUIET_S
+        if not silent or now - self._events_read_at > _EVENTS_S - _FAR_S[0]:
+            self._events_read_at = now
+            self.story.refresh()
 
     def _read_logs(self) -> bool:
         moved = False
         for body in self.reader.read() if self.reader else ():
             self._show(body)
+            self.printed = self.printed or not all(line.startswith(_REMARK) for line in body.splitlines())
             moved = True
         return moved
 

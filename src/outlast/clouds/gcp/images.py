@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from outlast.clouds.cloud import Image
 from outlast.clouds.gcp import labels as label
@@ -24,14 +26,19 @@ _FIELDS = "name,family,creationTimestamp,archiveSizeBytes,labels,description,dep
 _FIELDS += ",diskSizeGb"
 _ROLE = "roles/compute.imageUser"
 _TRIES = 4
+# An image that another process deletes or replaces meanwhile is noticed at the launch, or used this much longer.
+_RECENT_S = 60.0
 _PATH = re.compile(r"(?:https:.*/)?projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)")
 
 
 class GcpImages:
     """The images that one project can use."""
 
-    def __init__(self, client: GcpClient) -> None:
+    def __init__(self, client: GcpClient, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
+        self._monotonic = monotonic
+        # Name → description, and when it was read: each round of a supervisor asks for the images of all runs.
+        self._found: dict[str, tuple[Doc, float]] = {}
 
     def list_all(self) -> list[Image]:
         """Return the project's images, and the newest ones of Google's public families."""
@@ -76,9 +83,16 @@ class GcpImages:
         if not gpu and (not name or name == DEFAULT):
             project, _, family = DEFAULT.partition("/")
             return f"projects/{project}/global/images/family/{family}", 0.0
-        doc = self.find(name or DEFAULT_GPU)
+        doc = self._find_recent(name or DEFAULT_GPU)
         link = str(doc["selfLink"])
         return link[link.index("projects/") :], float(doc.get("diskSizeGb", 0))
+
+    def _find_recent(self, name: str) -> Doc:
+        doc, read_at = self._found.get(name, ({}, -math.inf))
+        if self._monotonic() - read_at > _RECENT_S:
+            doc = self.find(name)
+            self._found[name] = (doc, self._monotonic())
+        return doc
 
     def image(self, name: str) -> Image:
         return self._image(self.find(name))
@@ -104,6 +118,7 @@ class GcpImages:
     ) -> Image:
         """Create an image of a stopped instance's boot disk. May be repeated. Raises BadRequest for a taken name."""
         check_name(image, "image")
+        self._found.clear()
         disk = next(disk for disk in instance["disks"] if disk.get("boot", True))
         source = str(disk["source"])
         source = source[source.index("projects/") :]
@@ -127,6 +142,7 @@ class GcpImages:
         return self._image(found)
 
     def retire(self, name: str, *, retired: bool) -> None:
+        self._found.clear()
         found = self._own(name)
         state = "DEPRECATED" if retired else "ACTIVE"
         if (found.get("deprecated", {}).get("state", "ACTIVE") != "ACTIVE") != retired:
@@ -150,6 +166,7 @@ class GcpImages:
                 continue
 
     def delete(self, name: str) -> None:
+        self._found.clear()
         with contextlib.suppress(NotFound):
             found = self._own(name)
             key = f"delete/{last(found['selfLink'])}/{found.get('creationTimestamp', '')}"
