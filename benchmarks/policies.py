@@ -1,10 +1,11 @@
 """Deadline policies on recorded spot capacity, by the rules of the public can't-be-late benchmark.
 
-    python benchmarks/policies.py [--set first|second|zones|own] [--traces FOLDER] [--no-foresight] [--json]
+    python benchmarks/policies.py [--set first|second|zones|prices|own] [--traces FOLDER] [--no-foresight] [--json]
     python benchmarks/policies.py --set own --traces FOLDER [--work 48] [--deadlines 52,70] [--starts 0.02,0.1] …
 
 A run that finishes after its deadline is late, and counts as a failure. `zones` uses all zones of a machine type at
-once, with the window of the same name in each; `own` uses every trace of the folder with the given figures.
+once, with the window of the same name in each; `prices` gives four zones of a type different prices, drawn per window;
+`own` uses every trace of the folder with the given figures.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import random
 import sys
 import time
 from collections import defaultdict
@@ -27,6 +29,7 @@ from oracle_grid import foresight_on_grid
 from outlast.errors import OutlastError
 from outlast.policy import OnDemand, decide
 from outlast.policy.baselines import greedy, on_demand_only, uniform_progress
+from outlast.policy.decide import decide_at_any_price
 from outlast.policy.replay import Policy, ReplayJob, ReplayZone, replay
 from outlast.policy.traces import Trace, read_traces
 from outlast.spec.trace import ONES
@@ -41,10 +44,19 @@ POLICIES: dict[str, Callable[[ReplayJob], Policy]] = {
     "outlast": lambda job: decide,
 }
 FORESIGHT = "perfect foresight"
+# For zones with different prices: the same policy without the rule for expensive zones.
+ANY_PRICE = "outlast, at any price"
+# Drawn prices are between these parts of the on-demand price, like those of nine in ten GPU zones of the price lists.
+CHEAPEST, DEAREST = 0.15, 0.95
+# The average cost of `prices` before zones were judged by their prices, with moves that had to pay four times over.
+BEFORE_USD = 83.1544
 
 
 class Setting(NamedTuple):
-    """The parameters of a table. `places` are names of traces; together: the zones of a type at once."""
+    """The parameters of a table. `places` are names of traces; together: the zones of a type at once.
+
+    priced: all zones of a GPU at once, each with its own price.
+    """
 
     title: str
     places: tuple[str, ...]
@@ -55,6 +67,7 @@ class Setting(NamedTuple):
     on_demand: float = 3.06
     spot: float = 0.9731
     windows: int = 30
+    priced: bool = False
 
 
 def _places(*names: str) -> tuple[str, ...]:
@@ -77,6 +90,9 @@ SETTINGS = {
     ),
     "zones": Setting(
         "Several zones at once", _places(*_EVERY), (52, 70, 92), (0.02, 0.05, 0.1, 0.2, 0.4), together=True
+    ),
+    "prices": Setting(
+        "Zones with different prices", _places(*_EVERY), (52, 70, 92), (0.02, 0.1, 0.4), together=True, priced=True
     ),
 }
 
@@ -111,6 +127,14 @@ def window_ids(traces: Sequence[Trace], count: int) -> list[str]:
     return [common[round(at * (len(common) - 1) / (count - 1))] for at in range(count)]
 
 
+def price_of(setting: Setting, place: str, window: str) -> float:
+    """Return the price of a zone in a window: the same for each policy, deadline and start."""
+    if not setting.priced:
+        return setting.spot
+    drawn = random.Random(f"{place} {window}").uniform(CHEAPEST, DEAREST)
+    return round(setting.on_demand * drawn, 4)
+
+
 def play(cell: Play) -> list[Result]:
     setting, traces = cell.setting, cell.traces
     start_s, tick_s = cell.start_h * 3600.0, traces[0].tick_s
@@ -123,11 +147,17 @@ def play(cell: Play) -> list[Result]:
     results: list[Result] = []
     for at, window in enumerate(window_ids(traces, setting.windows)):
         zones = [
-            ReplayZone(name=trace.name, ticks=trace.windows[window], price=setting.spot, start_s=start_s)
+            ReplayZone(
+                name=trace.name,
+                ticks=trace.windows[window],
+                price=price_of(setting, trace.name, window),
+                start_s=start_s,
+            )
             for trace in traces
         ]
         key = (place, cell.deadline_h, cell.start_h, at % 2)
-        for name, make in POLICIES.items():
+        policies = POLICIES | ({ANY_PRICE: lambda job: decide_at_any_price} if setting.priced else {})
+        for name, make in policies.items():
             outcome = replay(job, zones, make(job), tick_s=tick_s)
             results.append(Result(name, *key, outcome.cost_usd, outcome.late))
         if cell.with_foresight:
@@ -142,13 +172,19 @@ def cells(setting: Setting, traces: Sequence[Trace], *, with_foresight: bool) ->
         raise OutlastError(f"the folder of traces lacks {', '.join(missing)}")
     groups: dict[str, list[Trace]] = defaultdict(list)
     for trace in found:
-        groups[trace.name.partition("_")[2] if setting.together else trace.name].append(trace)
+        groups[_group(setting, trace.name)].append(trace)
     return [
         Play(setting, tuple(group), deadline, start, with_foresight)
         for group in groups.values()
         for deadline in setting.deadlines_h
         for start in setting.starts_h
     ]
+
+
+def _group(setting: Setting, name: str) -> str:
+    if setting.priced:
+        return name.split("_")[-2]  # the GPU, for one machine and for eight
+    return name.partition("_")[2] if setting.together else name
 
 
 def _mean(results: Sequence[Result]) -> float:
@@ -205,6 +241,9 @@ def goals(name: str, setting: Setting, rows: Sequence[dict[str, object]]) -> Tab
         goals.append(once("score", score, "", goal=">= 51.7", met=score >= 51.7))
     if name == "second":
         goals.append(once("average", usd, "$", goal="<= $87.6", met=usd <= 87.6))
+    if name == "prices":
+        saved = 1 - usd / BEFORE_USD
+        goals.append(once("cheaper than before", 100 * saved, "%", goal=">= 5 %", met=saved >= 0.05))
     if name == "zones" and share == share:
         goals.append(once("of foresight", share, "x", goal="<= 1.10x", met=share <= 1.10))
     return Table(f"Policies. {setting.title}", goals)

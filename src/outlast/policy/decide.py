@@ -1,6 +1,7 @@
 """The decision: never miss the deadline, keep a reserve of slack, move only if it pays. Pure.
 
-Slack is the time that may be lost: time left minus work left. Three rules, in this order:
+Slack is the time that may be lost: time left minus work left. Three rules, in this order (a fourth, for zones with
+different prices, is in `prices`):
 
 1. Safety: choose nothing after which an on-demand machine, started at the next decision, could finish too late. This is
    exact: a job that could be in time at its first decision is in time, whatever the zones do.
@@ -12,6 +13,7 @@ Slack is the time that may be lost: time left minus work left. Three rules, in t
 from __future__ import annotations
 
 from outlast.policy.lifetimes import cycle_s, life_s, mean_life_s
+from outlast.policy.prices import without_dear
 from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot
 
 # The fraction of the remaining work kept as reserve, beyond the expected restarts.
@@ -19,7 +21,7 @@ RESERVE_FRACTION = 0.08
 # Starts whose time is always reserved: one to spot, one back, one spare.
 STARTS = 3.0
 # A move between spot machines must save this many times its cost: frequent moves waste starts.
-MOVE_PAYBACK = 4.0
+MOVE_PAYBACK = 2.0
 # Sums of floating-point times may be off by this much; a smaller margin does not count as safe.
 EXACT_S = 1e-3
 
@@ -29,6 +31,14 @@ DEMAND = Choice("on demand")
 
 def decide(view: PolicyView) -> Choice:
     """Return where the job should run until the next decision."""
+    cheap = without_dear(view)
+    choice = decide_at_any_price(cheap)
+    # An expensive spot machine is still better than an on-demand machine.
+    return decide_at_any_price(view) if choice.kind == "on demand" and cheap is not view else choice
+
+
+def decide_at_any_price(view: PolicyView) -> Choice:
+    """Return the decision if every spot machine below the on-demand price is welcome."""
     if view.work_left_s <= 0:
         return WAIT
     best = _best(view)
@@ -133,7 +143,9 @@ def _stay_or_move(view: PolicyView, held: Spot, best: Spot | None) -> Spot:
     """Return the held spot machine, unless another is cheap enough to pay for the move several times over."""
     if best is None or best.name == held.name:
         return held
-    life = min(life_s(held, view.interval_s), life_s(best, view.interval_s), view.work_left_s)
+    # Prices last longer than machines: a newborn one counts with the mean, because another is likely to follow.
+    lives = (max(life_s(spot, view.interval_s), mean_life_s(spot)) for spot in (held, best))
+    life = min(*lives, view.work_left_s)
     saved = (held.price - best.price) * life
     cost = best.start_s * (best.price + view.on_demand.price) + best.move_usd * 3600.0
     return best if saved > MOVE_PAYBACK * cost and saved > 0 else held

@@ -16,6 +16,7 @@ from outlast.policy.decide import (
     worthwhile,
 )
 from outlast.policy.lifetimes import life_s
+from outlast.policy.prices import is_dear, needed_usd
 from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot, finite
 from outlast.spec.duration import describe_s
 
@@ -80,6 +81,8 @@ def _spot(view: PolicyView, spot: Spot, choice: Choice) -> Option:
         note = f"no capacity for {describe_s(spot.age_s)}"
     elif spot.price >= view.on_demand.price:
         note = "more expensive than on demand"
+    elif not chosen and is_dear(view, spot):
+        note = f"expensive: zones up to ${needed_usd(view):g} an hour should be enough"
     elif view.time_left_s is not None and not safe_on(view, spot):
         note = "its loss could miss the deadline"
     elif view.held == ON_DEMAND and not pays(view, spot):
@@ -123,7 +126,8 @@ def _sentence(view: PolicyView, choice: Choice) -> str:
         return "on demand: the deadline can no longer be met, and this finishes soonest"
     spare = describe_s(max(slack, 0.0))
     if choice.kind == "wait":
-        return f"waits for spot: {spare} to spare, {describe_s(reserve_s(view))} of it reserved for restarts"
+        what = "a cheaper spot machine" if any(spot.up for spot in view.spots) else "spot"
+        return f"waits for {what}: {spare} to spare, {describe_s(reserve_s(view))} of it reserved for restarts"
     if not any(worthwhile(view, spot) for spot in view.spots):
         return "on demand: no spot machine makes cheaper progress"
     if any(spot.up for spot in view.spots):

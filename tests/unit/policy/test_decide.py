@@ -103,3 +103,30 @@ def test_an_impossible_deadline_is_missed_by_as_little_as_possible(left: float) 
 
 def test_work_that_is_done_needs_no_machine() -> None:
     assert chosen(replace(JOB, work_left_s=0.0)) == "wait"
+
+
+CHEAP = replace(DOWN, name="cheap", price=0.5, up_s=20 * HOUR, seen_s=24 * HOUR)
+DEAR = replace(UP, name="dear", price=2.2)
+
+
+def test_waits_for_a_cheap_zone_that_is_often_available_instead_of_taking_an_expensive_one() -> None:
+    roomy = replace(JOB, time_left_s=20 * HOUR, spots=(CHEAP, DEAR))
+    assert chosen(roomy) == "wait"
+    assert "a cheaper spot machine" in explain(roomy).sentence
+    notes = {option.name: option.note for option in explain(roomy).options}
+    assert notes["dear"] == "expensive: zones up to $0.5 an hour should be enough"
+
+
+def test_takes_an_expensive_zone_if_the_cheap_ones_may_not_finish_the_work_in_time() -> None:
+    assert chosen(replace(JOB, time_left_s=11.5 * HOUR, spots=(CHEAP, DEAR))) == "dear"
+    rare = replace(CHEAP, up_s=HOUR)
+    assert chosen(replace(JOB, time_left_s=20 * HOUR, spots=(rare, DEAR))) == "dear"
+
+
+def test_an_expensive_spot_machine_is_taken_before_an_on_demand_machine() -> None:
+    late = replace(JOB, time_left_s=10.5 * HOUR, spots=(replace(CHEAP, up_s=24 * HOUR), DEAR))
+    assert chosen(late) == "dear"
+
+
+def test_without_a_deadline_every_spot_machine_below_the_on_demand_price_is_welcome() -> None:
+    assert chosen(replace(JOB, time_left_s=None, spots=(CHEAP, DEAR))) == "dear"
