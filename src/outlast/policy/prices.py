@@ -49,7 +49,5 @@ def without_dear(view: PolicyView) -> PolicyView:
     limit = TOLERANCE * needed_usd(view)
     if all(spot.price <= limit for spot in view.spots):
         return view
-    spots = (
-        replace(spot, up=False) if spot.price > limit and spot.name != view.held else spot for spot in view.spots
-    )
+    spots = (replace(spot, up=False) if spot.price > limit and spot.name != view.held else spot for spot in view.spots)
     return replace(view, spots=tuple(spots))
