@@ -21,6 +21,7 @@ from tests.integration.emulator.serving import Serving
 from tests.support import stranger
 from tests.support.emulator import stored_files
 from tests.support.stranger import ATTACKS, HIT_AND_RUN, Attack, needs_root
+from tests.support.tiers import first_in_quick
 from tests.support.waiting import eventually
 
 HOSTS = ["127.0.0.1", "localhost", "metadata.google.internal", "169.254.169.254", "[::1]:80", "evil.example", ""]
@@ -67,7 +68,7 @@ def threads(serving: Serving) -> int:
 
 
 @needs_root
-@pytest.mark.parametrize("way", ATTACKS)
+@pytest.mark.parametrize("way", first_in_quick(ATTACKS))
 def test_another_user_who_knows_the_token_creates_nothing(serving: Serving, way: str) -> None:
     with stopped(serving) if way in HIT_AND_RUN else contextlib.nullcontext():
         received = stranger.attack(way, host(serving), creation(serving), times=40)
@@ -77,7 +78,7 @@ def test_another_user_who_knows_the_token_creates_nothing(serving: Serving, way:
 
 
 @needs_root
-@pytest.mark.parametrize("of_host", HOSTS)
+@pytest.mark.parametrize("of_host", first_in_quick(HOSTS))
 def test_a_forged_host_header_admits_no_other_user(serving: Serving, of_host: str) -> None:
     request = creation(serving, of_host=of_host)
     assert stranger.attack("send_and_read", host(serving), request, times=3) == b""
@@ -85,7 +86,7 @@ def test_a_forged_host_header_admits_no_other_user(serving: Serving, of_host: st
 
 
 @needs_root
-@pytest.mark.parametrize("way", HIT_AND_RUN)
+@pytest.mark.parametrize("way", first_in_quick(HIT_AND_RUN))
 def test_another_user_launches_no_machine(serving: Serving, way: str) -> None:
     body = b'{"name": "evil", "machineType": "zones/us-central1-a/machineTypes/e2-small"}'
     path = f"{serving.url.removeprefix(serving.address)}/compute/v1/projects/p/zones/us-central1-a/instances"
@@ -110,7 +111,7 @@ def test_connections_of_another_user_take_no_thread_and_block_no_client(serving:
 
 
 @needs_root
-@pytest.mark.parametrize("way", ["send_and_reset", "send_and_read"])
+@pytest.mark.parametrize("way", first_in_quick(["send_and_reset", "send_and_read"]))
 def test_the_owner_is_served_during_a_flood_and_the_log_stays_short(serving: Serving, way: str) -> None:
     flood = Attack(way, host(serving), creation(serving), times=500, flood=True)
     flood.begin()
@@ -142,7 +143,10 @@ def test_a_request_is_not_carried_out_if_its_sender_disconnects(serving: Serving
         serving.request("GET", "/box-1/object")
 
 
-@pytest.mark.parametrize("token", ["", "outlast-local", "outlast-" + "0" * 32, "local-one", "local-one." + "0" * 32])
+TOKENS = ["", "outlast-local", "outlast-" + "0" * 32, "local-one", "local-one." + "0" * 32]
+
+
+@pytest.mark.parametrize("token", first_in_quick(TOKENS))
 def test_the_owner_needs_the_token_too(serving: Serving, token: str) -> None:
     """A program of this user that fetches addresses for others must not grant access."""
     known, serving.url = serving.url, serving.address

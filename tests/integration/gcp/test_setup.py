@@ -57,6 +57,7 @@ def test_setup_prints_commands_and_changes_nothing_without_apply(
     assert acting == [{"role": "roles/iam.serviceAccountUser", "members": [other]}]
 
 
+@pytest.mark.full
 def test_machines_can_be_limited_to_deleting_those_of_one_workspace(
     gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_setup_leaves_out_permissions_that_custom_roles_of_the_project_do_not_su
     assert [line for line in reported if "compute.advice.capacity" in line and "outlastSupervisor" in line]
 
 
+@pytest.mark.full
 def test_doctor_checks_a_project_in_sight_for_the_machines_and_the_supervisor(
     gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
 ) -> None:

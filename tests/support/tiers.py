@@ -1,0 +1,14 @@
+"""Parameters of tests by tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def first_in_quick(values: Iterable[Any]) -> list[Any]:
+    """Return the values for `parametrize`. The first runs in every tier, the others, which repeat it, in the full tier."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.full) for value in others)]
