@@ -9,6 +9,6 @@ import pytest
 
 
 def first_in_quick(values: Iterable[Any]) -> list[Any]:
-    """Return the values for `parametrize`. The first runs in every tier, the others, which repeat it, in the full tier."""
+    """Return the values for `parametrize`: the first for every tier, the others, which repeat it, for the full one."""
     first, *others = values
     return [first, *(pytest.param(value, marks=pytest.mark.full) for value in others)]
