@@ -100,6 +100,13 @@ def register_joblib() -> None:
     register()
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%outlast` to a notebook: `%load_ext outlast`."""
+    from outlast.api.magic import register
+
+    register(shell)
+
+
 def _lazy_backend(**options: Any) -> Any:
     from outlast.executor.joblib_backend import OutlastBackend
 

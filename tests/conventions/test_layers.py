@@ -55,6 +55,7 @@ LAYERS: dict[str, set[str]] = {
     | MEMORY,
     "api": {"app", "formatting", "spec", *MEMORY},
     "executor": {"app", "api", "clouds", "spec", "submit", *MEMORY},
+    "hydra_plugins": {"executor"},
     "ui": {
         "spec",
         "clouds",
@@ -111,6 +112,7 @@ PACKAGES: dict[str, set[str]] = {
     "submit": {"msgspec"},
     "api": {"IPython", "matplotlib", "msgspec"},
     "executor": {"cloudpickle", "joblib", "msgspec"},
+    "hydra_plugins": {"cloudpickle", "hydra", "omegaconf"},
     "app": {"matplotlib", "msgspec"},
     "formatting": {"matplotlib", "msgspec"},
     "outlast_gcp_emulator": {"msgspec", "google", "urllib3"},

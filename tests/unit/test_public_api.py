@@ -15,7 +15,7 @@ from tests.conventions.sources import document
 import outlast
 from outlast.app.metrics import columns
 from outlast.app.project import Project
-from outlast.app.submission import FIELDS, SOURCE, plain, spec_of_fields, table_of
+from outlast.app.submission import FIELDS, MACHINE_FIELDS, SOURCE, plain, spec_of_fields, table_of
 from outlast.errors import SpecError, UsageError
 from outlast.runs.metrics import Curves, Point
 from outlast.spec.spec import Spec
@@ -157,9 +157,16 @@ def test_a_field_that_has_no_type_yet_reaches_the_reader() -> None:
 
 
 def test_the_types_of_arguments_are_the_known_fields() -> None:
-    from outlast.api.fields import RunFields
+    from outlast.api.fields import MachineFields, RunFields
 
     assert set(RunFields.__annotations__) == set(FIELDS)
+    assert set(MachineFields.__annotations__) == {*MACHINE_FIELDS, "image"}
+
+
+def test_nodes_are_an_argument() -> None:
+    assert spec(nodes=4).machine.nodes == 4
+    with pytest.raises(SpecError, match="nodes: "):
+        spec(nodes=0)
 
 
 def test_none_leaves_a_field_out() -> None:

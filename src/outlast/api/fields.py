@@ -25,6 +25,7 @@ class MachineFields(TypedDict, total=False):
     container: str
     zones: Sequence[str]
     exclude_zones: Sequence[str]
+    nodes: int
 
 
 class CheckpointFields(TypedDict, total=False):
@@ -101,6 +102,7 @@ class RunFields(MachineOptions, total=False):
     """The arguments of `outlast.submit`: every field of `outlast.toml` that describes one run."""
 
     name: str
+    nodes: int
     params: Mapping[str, ParamValue]
     checkpoint: Path | CheckpointFields | Mapping[str, Any] | object
     outputs: Path | Mapping[str, Any]

@@ -14,7 +14,10 @@ from outlast.app.background import start_supervisor
 from outlast.app.clouds import clouds
 from outlast.app.submission import project_of, spec_of_fields
 from outlast.clouds.traits import traits_of
-from outlast.executor.records import Claim
+from outlast.errors import UsageError
+from outlast.executor.records import ACCESS, OWN_PATH, Claim
+from outlast.store import access
+from outlast.store.traits import traits_of_store
 from outlast.submit.prepare import PreparedRun, prepare, store_code
 from outlast.submit.validate import validate
 from outlast.submit.write import write_run
@@ -24,8 +27,7 @@ if TYPE_CHECKING:
     from outlast.spec.spec import Spec
     from outlast.workspace import Workspace
 
-# A worker saves nothing: machines that are lost again and again are no reason to stop. The pool stops instead when
-# workers fail and no call is completed.
+# A worker saves nothing: machines that are lost again and again are no reason to stop.
 _ATTEMPTS_MAX = 100_000
 _DEFAULT_NAME = "executor"
 
@@ -39,10 +41,15 @@ class Fleet:
         self.workspace = workspace
         self.failures: list[str] = []
         spec = _worker_spec(workspace, pool, options, report)
-        spec = validate(workspace, clouds(workspace), spec, environment=os.environ, source="Executor")
+        environment = dict(os.environ)
+        if found := _store_access(workspace.url, spec, environment):
+            # A secret: the worker is a command, and has no access of the agent.
+            spec = msgspec.structs.replace(spec, secrets={**spec.secrets, ACCESS: ACCESS})
+            environment[ACCESS] = found
+        spec = validate(workspace, clouds(workspace), spec, environment=environment, source="Executor")
         code = store_code(workspace, spec, report)
         self._prepared: PreparedRun = prepare(
-            workspace, clouds(workspace), spec, code, environment=os.environ, report=report
+            workspace, clouds(workspace), spec, code, environment=environment, report=report
         )
         on_host = code.environment is None and all(traits_of(name).shares_host_files for name in spec.machine.clouds)
         # On the caller's own computer its interpreter has the packages that the functions need.
@@ -93,8 +100,25 @@ class Fleet:
 def _worker_spec(workspace: Workspace, pool: str, options: Mapping[str, Any], report: Report) -> Spec:
     """Return the spec of a worker. Its command needs the agent's Python only."""
     argv = ["-P", "-m", "outlast.executor.worker", shlex.quote(workspace.url), shlex.quote(pool)]
-    command = 'PYTHONPATH="$OUTLAST_AGENT_PATH" exec "$OUTLAST_AGENT_PYTHON" ' + " ".join(argv)
+    command = f'{OWN_PATH}="${{PYTHONPATH-}}" '
+    command += 'PYTHONPATH="$OUTLAST_AGENT_PATH" exec "$OUTLAST_AGENT_PYTHON" ' + " ".join(argv)
     fields = {"name": _DEFAULT_NAME, **options}
     spec = spec_of_fields(command, fields, project=project_of(""), report=report)
-    limits = msgspec.structs.replace(spec.limits, crashes=_ATTEMPTS_MAX, no_progress=_ATTEMPTS_MAX)
+    if spec.machine.nodes > 1:
+        raise UsageError("nodes: a worker of an Executor is one machine", hint="`max_workers` sets their number")
+    limits = msgspec.structs.replace(spec.limits, no_progress=_ATTEMPTS_MAX)
     return msgspec.structs.replace(spec, limits=limits)
+
+
+def _store_access(url: str, spec: Spec, environment: Mapping[str, str]) -> str:
+    """Return what a worker needs to open the workspace; empty if its machine's own access is enough."""
+    if not traits_of_store(url).network:
+        return ""
+    place = access.metadata(url, environment)
+    key: dict[str, str] = {}
+    for cloud in spec.machine.clouds:
+        if access.needs_key(url, cloud, environment):
+            key = access.key_given(url, cloud, environment)
+    if not place and not key:
+        return ""
+    return msgspec.json.encode(access.store_access(lambda name: place.get(name, ""), key)).decode()

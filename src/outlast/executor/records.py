@@ -17,6 +17,10 @@ from __future__ import annotations
 import msgspec
 
 _WITHDRAWN = "caller"
+# The variable that keeps the PYTHONPATH of the user from the worker, which needs its own.
+OWN_PATH = "POOL_PYTHONPATH"
+# The variable with the access to the workspace where that of the machine is not enough.
+ACCESS = "POOL_STORE_ACCESS"
 
 
 class PoolRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import subprocess
 from typing import IO
 
 from outlast.executor import call_process
-from outlast.executor.records import PoolRecord, QueueEntry
+from outlast.executor.records import OWN_PATH, PoolRecord, QueueEntry
 
 _KILL_S = 5.0
 
@@ -77,7 +77,10 @@ class CallSlot:
         os.set_blocking(own_replies, False)
         program = os.path.abspath(call_process.__file__)
         argv = [self.record.interpreter or "python3", program, self.library, self.blobs, self.record.python]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        # The worker's own packages are those of the agent; calls have those of the user.
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", OWN_PATH)}
+        if os.environ.get(OWN_PATH):
+            environment["PYTHONPATH"] = os.environ[OWN_PATH]
         self._process = subprocess.Popen(
             [*argv, str(requests), str(replies)],
             stdin=subprocess.DEVNULL,

@@ -17,10 +17,21 @@ import zlib
 import msgspec
 
 from outlast.errors import CallFailed, Exists, Missing, StoreUnreachable
-from outlast.executor.records import CallerHeartbeat, Claim, PoolKeys, PoolRecord, QueueEntry, name_of, number_of
+from outlast.executor.records import (
+    ACCESS,
+    CallerHeartbeat,
+    Claim,
+    PoolKeys,
+    PoolRecord,
+    QueueEntry,
+    name_of,
+    number_of,
+)
 from outlast.executor.slots import CallSlot
+from outlast.store.access import StoreAccess
+from outlast.store.bucket import open_bucket
 from outlast.store.codec import decoded
-from outlast.workspace import Workspace, open_workspace
+from outlast.workspace import Workspace
 
 _POLL_S, _POLL_REMOTE_S = 0.02, 1.0
 # All slots are busy: only a reply or a dead process matters.
@@ -228,12 +239,19 @@ class PoolWorker:
         return self.run in keep and self.bucket.now(self.keys.clock(self.run)) - alive.modified_at < CALLER_DEAD_S
 
 
+def _workspace(url: str) -> Workspace:
+    """Open the workspace. The access is removed from the environment: calls are programs of the user."""
+    given = os.environ.pop(ACCESS, "")
+    access = msgspec.json.decode(given, type=StoreAccess) if given else StoreAccess()
+    return Workspace(open_bucket(url, access))
+
+
 def main() -> None:
     """Run `python -m outlast.executor.worker WORKSPACE POOL`, the command of a worker's run."""
     url, pool = sys.argv[1:]
     run, attempt = os.environ["OUTLAST_RUN"], int(os.environ["OUTLAST_ATTEMPT"])
     with tempfile.TemporaryDirectory(prefix="outlast-pool-") as folder:
-        PoolWorker(open_workspace(url), pool, run=run, attempt=attempt, folder=folder).serve()
+        PoolWorker(_workspace(url), pool, run=run, attempt=attempt, folder=folder).serve()
 
 
 if __name__ == "__main__":

@@ -63,6 +63,22 @@ def test_an_interrupted_cell_detaches_and_the_kernel_goes_on(here: Home) -> None
         manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.full
+def test_the_magic_runs_a_command(here: Home) -> None:
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(here.project))
+    try:
+        request = client.execute("%load_ext outlast\n%outlast show nothing")
+        printed = ""
+        while "hint:" not in printed:
+            printed += _until(client, request, "stream")["content"]["text"]
+        assert "no run `nothing` in" in printed
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 def _execute(client: Any, code: str) -> str:
     """Execute a cell and return its value as text."""
     return str(_until(client, client.execute(code), "execute_result")["content"]["data"]["text/plain"])

@@ -20,7 +20,8 @@ def train(lr: float) -> dict[str, float]:
 
 
 run = outlast.submit(
-    "python train.py --lr {lr}", params={"lr": 0.1}, gpu="T4", checkpoint=Path("checkpoints"), limits={"cost_usd": 3.0}
+    "python train.py --lr {lr}", params={"lr": 0.1}, gpu="T4", checkpoint=Path("checkpoints"), limits={"cost_usd": 3.0},
+    nodes=2
 )
 status: str = run.wait(timeout=10.0)
 cost: float = run.cost_usd

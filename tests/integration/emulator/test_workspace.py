@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import obstore
 import pytest
 from obstore.store import GCSStore
 
+import outlast
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import Exists
 from outlast.store.bucket import Bucket, open_bucket
@@ -36,6 +38,13 @@ if not (folder / "done").exists():
     print("step 1", flush=True)
     time.sleep(300)
 print("the end", flush=True)
+"""
+
+RESULT = """
+metrics = open(os.environ["OUTLAST_METRICS_FILE"], "a")
+metrics.write('{"step": 1, "loss": 0.5}\\n')
+metrics.close()
+(pathlib.Path(os.environ["OUTLAST_OUTPUT_DIR"]) / "result.txt").write_text("2")
 """
 
 
@@ -102,6 +111,39 @@ def test_a_run_survives_its_machine_with_its_state_in_the_bucket(
     assert (log.count("step 1"), log.count("the end")) == (1, 1)
     stories = [entry.key for entry in open_bucket(pointed).list("runs/") if "/story/" in entry.key]
     assert len(stories) > 5
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.full
+def test_the_python_api_works_with_a_workspace_in_a_bucket(
+    pointed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submit, follow, preempt, read and collect; and functions, whose calls are objects of the bucket."""
+    cloudpickle = pytest.importorskip("cloudpickle", reason="the extra `executor` is not installed")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    console = Console(tmp_path)
+    for name, value in console.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(console.folder)
+    (console.folder / "train.py").write_text(PROGRAM + RESULT)
+    space = outlast.workspace(pointed)
+    try:
+        run = space.submit("python3 train.py", name="bucket", environment="host", checkpoint="saved")
+        assert run.preempt(after_checkpoint=True).number == 1
+        assert run.wait() == "finished"
+        assert list(outlast.workspace(pointed).run("bucket").logs()) == ["step 1", "the end"]
+        assert run.outputs()["result.txt"].read_text() == "2"
+        assert run.metrics("loss")["loss"] == [0.5]
+        assert [one.name for one in space.runs()] == ["bucket-1"]
+        with outlast.Executor(1, workspace=space, environment="host") as pool:
+            assert list(pool.map(double, range(3))) == [0, 2, 4]
+    finally:
+        cloud = LocalCloud(str(console.cloud))
+        for machine in cloud.machines():
+            cloud.delete(machine.name)
 
 
 def _create_all(url: str, writer: int, won: str) -> None:

@@ -195,3 +195,21 @@ def test_torch_digits_learns_and_is_scored(example: Example) -> None:
     example.take("torch-digits")
     example.python("--train-steps", "600", "--lr", "0.1", "--job-dir", "job")
     assert json.loads(example.python("--mode", "evaluate", "--job-dir", "job"))["accuracy"] > 0.6
+
+
+@pytest.mark.full
+def test_a_resumable_function_continues_on_another_machine(example: Example) -> None:
+    pytest.importorskip("cloudpickle", reason="the extra `executor` is not installed")
+    home = example.home
+    shutil.copytree(ROOT / "examples" / "resumable", home.project, dirs_exist_ok=True)
+    argv = [sys.executable, "fit.py", "--terms", "10000", "--pause", "1"]
+    with subprocess.Popen(
+        argv, cwd=home.project, env=home.environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        home._started.append(process)
+        home.until(lambda: home.workspace.runs() == ["fit-1"] and "begins at term 0" in home.log("fit-1"), "the call")
+        home.cloud.preempt(home.machines()[0].name)
+        output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    assert "pi is about 3.14" in output
+    assert output.rstrip().endswith("after 1 preemptions")
