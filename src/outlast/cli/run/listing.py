@@ -7,7 +7,7 @@ import sys
 from outlast.app.background import starting_supervisor
 from outlast.app.listing import ENDED_SHOWN, list_rows
 from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
-from outlast.errors import WorkspaceError
+from outlast.errors import OutlastError, WorkspaceError
 from outlast.formatting.quantities import size
 from outlast.formatting.run_row import DAMAGED, UNREADABLE
 from outlast.formatting.utilisation import percent
@@ -19,6 +19,7 @@ from outlast.workspace import Workspace
 _UNREAD = (DAMAGED, UNREADABLE)
 # With `--wide`: the number of metrics.
 _METRICS_SHOWN = 3
+_CONSOLE_CHARACTERS = 200
 
 
 def list_runs(*, everything: bool, as_json: bool) -> int:
@@ -98,12 +99,25 @@ def _supervisor_line(workspace: Workspace, rows: list[dict[str, object]]) -> str
     if holder is not None:
         who = holder.who
     elif machine_record is not None:
-        who = f"{machine_record.name} on {machine_record.cloud} does not supervise yet"
+        name, cloud = machine_record.name, machine_record.cloud
+        who = f"{name} on {cloud} does not supervise yet{_console_end(cloud, name)}"
     elif pid := starting_supervisor(workspace):
         who = f"starting (process {pid} of this computer)"
     else:
         who = "none: start `outlast supervise`"
     return dim(f"supervisor: {who}") + "\n"
+
+
+def _console_end(cloud: str, name: str) -> str:
+    """Return the last line of a machine's console: why a supervisor machine cannot reach the workspace."""
+    from outlast.cli.machine.find import interactive_cloud
+
+    try:
+        lines = interactive_cloud(cloud).serial(name).splitlines()
+    except OutlastError:
+        return ""  # it does not exist yet, or its cloud does not answer
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"; its console ends with: {last[:_CONSOLE_CHARACTERS]}" if last else ""
 
 
 def _cells(row: dict[str, object]) -> list[str]:
