@@ -57,8 +57,10 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     steps_saved: int | None
     # Files in the checkpoint folder are changing right now.
     writing: bool
-    # The finished share of the work, where it is known.
+    # The finished share of the work, where it is known; `sure` if an undisturbed run shows it. Else it may be that of a
+    # bar which begins again in each epoch.
     progress: float | None = None
+    sure: bool = False
 
 
 def choose(preemptions: int, *, notice: bool = True) -> tuple[Injection, ...]:
@@ -93,15 +95,17 @@ def due(injection: Injection, view: AttemptView, *, wait_s: float, from_share: f
         if view.progress is None:
             return "late" if waited_s > wait_s else "wait"
         return "inject" if view.progress >= END else "wait"
-    if waited_s > wait_s or (view.progress or 0.0) >= END:
+    # Without a commit, a preemption shows less than waiting does: a run that ends without any is repeated.
+    progress = view.progress if view.progress is not None and (view.sure or view.saves) else 0.0
+    if waited_s > wait_s or progress >= END:
         return "inject"
     if injection.moment == "while saving":
         return "inject" if view.writing and view.saves else "wait"
-    if (view.progress or 0.0) < from_share:
+    if progress < from_share:
         return "wait"
     # Without steps, only the amount of work shows a resume: some of it must be in the checkpoint.
     enough = (view.steps_saved or 0) >= _STEPS or view.own_saves >= _SAVES
-    if (view.progress or 0.0) >= _MIDDLE_AT_LAST:
+    if progress >= _MIDDLE_AT_LAST:
         return "inject"
-    now = (view.progress or 0.0) >= _MIDDLE or view.own_saves >= _MANY_SAVES or view.since_save_s > _AFTER_SAVE_S
+    now = progress >= _MIDDLE or view.own_saves >= _MANY_SAVES or view.since_save_s > _AFTER_SAVE_S
     return "inject" if view.own_saves and enough and now else "wait"

@@ -25,7 +25,10 @@ _ROW = re.compile(r"^\s*[|│┃]\s*([A-Za-z][\w/ .'-]*?)\s*[|│┃]\s*(\S+)\s*
 _GROUP = re.compile(r"^\s*\|\s*[\w/]+/\s*\|\s*\|\s*$")
 _INNER_RULE = re.compile(r"^\s*[├┠┡╞┣┢╟][\s\-+=─━═┼╇╪╋┤┨┩╡┫╢]*$")
 # `epoch     train_loss  valid_loss  time` (fastai): names only, the first one counts.
-_HEADER = re.compile(r"^\s*(?:epoch|step|iter|iteration|round|E)(?:[\s,|]+[A-Za-z_#][\w/.#()-]*)+\s*$", re.IGNORECASE)
+_HEADER = re.compile(
+    r"^\s*(?:epoch|step|iter|iteration|round|episode|generation|gen|E)(?:[\s,|]+[A-Za-z_#][\w/.#()-]*)+\s*$",
+    re.IGNORECASE,
+)
 _CLASS_HEADER = re.compile(r"^\s*Class\s+Images\s+")
 # `  1/3   0.7G   1.2   2.3   10   640: 100%|██| 4/4` (Ultralytics): the header names the columns of the epoch `1/3`.
 _ULTRALYTICS = re.compile(r"^\s*(\d+/\d+)\s+([\d.]+[GM]?)\s+((?:[\d.]+\s+)+\d+)\s*(?::(.*))?$")
@@ -33,8 +36,10 @@ _BATCH = re.compile(r"\s(\d+)/(\d+)\s")
 # `Epoch 3/10`, and below it `4/4 ━━━━ 0s 28ms/step - loss: 0.7` (Keras).
 _EPOCH_LINE = re.compile(r"^\s*(Epoch \d+/\d+)\s*$")
 _KERAS = re.compile(r"^\s*(\d+)/(\d+) (?:[━╸ ]+ |- |\[[=>.]*\] - )(?:ETA: )?(?:\d+:)?\d+m?s\b")
+# `5000 5% (0m 7s) 2.2840 Rover / Irish` and `0m 30s (- 5m 2s) (5000 6%) 2.3456` (tutorials on recurrent networks).
+_TUTORIAL = re.compile(r"^\s*(?:(\d+) \d+% \(\d+m \d+s\)|\d+m \d+s \(-? ?\d+m \d+s\) \((\d+) \d+%\)) (\d+\.\d+)(?= |$)")
 _CELLS = re.compile(r"[\s,|]+")
-_WIDE = re.compile(r"\s{2,}|\s*[,|]\s*")
+_WIDE = re.compile(r"\s{2,}|\t|\s*[,|]\s*")
 # Columns of spaCy: the epoch and the step.
 _SHORT = {"E": "epoch", "#": "step"}
 
@@ -93,6 +98,8 @@ class OutputLines:
 
     def _named(self, raw: str) -> str:
         """Name the cells of a row by the header above it; remove noise."""
+        if (tutorial := _TUTORIAL.match(raw)) is not None:
+            return f"iter {tutorial.group(1) or tutorial.group(2)}, loss: {tutorial.group(3)}"
         if self._epoch and (keras := _KERAS.match(raw)) is not None:
             # Only the batch within the epoch: its end has the results of the whole epoch.
             return f"{self._epoch}, [{keras.group(1)}/{keras.group(2)}] {raw[keras.end() :]}"

@@ -12,6 +12,8 @@ from outlast.drill.steps import steps_in_line, without_steps
 
 _NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.|nan|inf)(?![\w.]*[\w%])(?!/s|/\d+\s*[\])])"
+    # `in 1.2 sec`, `1000 steps/s`: times and rates.
+    r"(?!\s+(?:sec(?:ond)?s?|ms|min(?:ute)?s?|hours?|[A-Za-z]+/s(?:ec(?:ond)?)?)\b)"
 )
 # `train loss 2.83, val loss 2.84` are two results.
 _BEFORE = (
@@ -24,17 +26,17 @@ _PAIR = re.compile(
 _PLAIN = re.compile(r"(?<![\w.])[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?(?![\w.]*\w)")
 # Names of values that always differ between two runs of the same program: times, rates, memory, machines.
 _VOLATILE = re.compile(
-    r"time|sec|elapsed|\beta\b|speed|throughput|per_s|attempt|resum|preempt|restor|duration|took|pid|date|^at$|_s$|"
-    r"(^|[_./-])(mfu|t?flops?|tps|wps|ups|sps|fps|qps|ips|wall|data|total|remaining|mem|memory|vram|gpu_mem|max_mem|"
+    r"time|sec|elapsed|\beta\b|speed|throughput|per_s|/s(?:ec)?/|[cg]pu_?mem|attempt|resum|preempt|restor|duration|took|pid|date|^at$|_s$|"
+    r"(^|[_./-])(mfu|t?flops?|tps|wps|ups|sps|fps|qps|ips|wall|data|remaining|mem|memory|vram|gpu_mem|max_mem|"
     r"bsz|wpb|gb_\w+|(?:reader|batch)_cost|samples_per_second|steps_per_second|ms|ms/batch|ms/step|s/it|it/s|it|tok/s|tokens/s|samples/s|img/s|latency|runtime|port|host|rank|v_num|gb|mb|"
-    r"cpu|gpu|version|worker|uptime|seconds|minutes|hours)$",
+    r"cpu|gpu|version|worker|uptime|dur|maintenance|reserved|seconds|minutes|hours)$",
     re.IGNORECASE,
 )
 # Settings and counters: equal in two runs whatever the training did.
 _SETTING = re.compile(
     r"(^|[_./ -])(lr|learning_rate|momentum|dropout|decay|weight_decay|seed|size|batch_size|steps?|epochs?|iter|"
     r"iterations?|rounds?|batch|count|counted|total_timesteps|n_updates|num_\w+|n_\w+|params?|clip_range|gamma|trials?|ep|it|"
-    r"itr|rate|scale|samples|instances|images|chunk|fold|cv)$",
+    r"itr|episodes?|generations?|frames?|ticks?|kimg|trees?|rate|scale|samples|instances|images|chunk|fold|cv)$",
     re.IGNORECASE,
 )
 _METRIC = re.compile(r"loss|acc|err|reward|return|score|auc|f1|mae|mse|perplexity|ppl|bleu|dice|iou|map", re.IGNORECASE)

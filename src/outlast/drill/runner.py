@@ -242,6 +242,7 @@ class DrillRunner:
             steps_saved=saved if self._steps else None,
             writing=writing,
             progress=self._progress(state, self._working_s(current, now) or 0.0),
+            sure=self.last is not None or self.undisturbed_s is not None,
         )
 
     def _working_s(self, current: Attempt, now: float) -> float | None:

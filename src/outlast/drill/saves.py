@@ -24,7 +24,8 @@ _NOT_STATE = re.compile(
     r"\.(?:log|jsonl|csv|tsv|ya?ml|toml|py|ipynb|md|html|png|svg|jpe?g|out|err|sh|lock)$|tfevents|"
     r"(?:^|/)[._]?(?:config|args|hparams|params|options|settings|tokenizer\w*|vocab\w*|\w*metadata|sharding|readme)"
     r"(?:\.(?:json|txt|proto|pbtxt))?$|"
-    r"(?:^|/)(?:vis_data/.*|\d{8}_\d{6}|scalars|metrics|history|[^/]*(?:results?|logs?|training))\.json$",
+    r"(?:^|/)(?:vis_data/.*|\d{8}_\d{6}|scalars|metrics|history|[^/]*(?:results?|logs?|training))\.json$|"
+    r"(?:^|/)[^/]*(?:log|stdout|stderr|output|results?|metrics|history|requirements)[^/]*\.txt$",
     re.IGNORECASE,
 )
 _STATE = re.compile(r"(?:state|checkpoint|ckpt|resume|snapshot|weights)[^/]*\.\w+$", re.IGNORECASE)

@@ -10,8 +10,8 @@ import msgspec
 
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)(?!\d*\.\d)"
 _STEP = re.compile(
-    r"\b((?:global[_-]|total_time|num_)?(?:time)?steps?|epochs?|ep|iter(?:ation)?s?|itr?|counts?|counted|rounds?|batch|"
-    r"chunk|trials?|candidates?|updates?|num_updates)\b"
+    r"(?<!time/)(?<!fps )\b((?:global[_-]|total_time|num_)?(?:time)?steps?|epochs?|ep|iter(?:ation)?s?|itr?|"
+    r"counts?|counted|rounds?|(?:mini)?batch|chunk|trials?|candidates?|updates?|num_updates|episodes?|generations?|gen|ticks?|trees?)\b"
     rf"(?:\(train\))?[\"']?\s*[:=#\[(]*\s*[\"']?{_COUNT}(?:\s*(?:/|of)\s*{_COUNT})?(?![\d.]*(?:/s|s/|it/s))",
     re.IGNORECASE,
 )
@@ -25,19 +25,28 @@ _EARLIER = re.compile(r"\b(?:delet|remov|prun|discard|evict|missing|best|keeping
 # So many lower steps in a row do not show that a count restarts.
 _OUTLIERS = 3
 _PLURAL = re.compile(r"(?<!time)(?:steps|epochs|iters|iterations|rounds|trials|candidates|updates)$", re.IGNORECASE)
-# `Epoch: [9][2/6]` (torchvision, mmengine), `Train: 9 [  2/6 (40%)]` (timm), `Train Epoch: 1 [640/60000]`,
-# `Epoch [1/5], Step [100/600]`, `epoch 1 | 5/20 batches`: the batch within an epoch.
+# A batch with the number of batches of its epoch: `[Epoch 3/200] [Batch 40/938]`, `Epoch: 3, iter 40/938`.
+_BATCHES = frozenset(("batch", "minibatch", "iter", "iteration", "step"))
+# `Epoch: [9][2/6]` (torchvision, mmengine), `[3/25][40/100]` (DCGAN), `Train: 9 [  2/6 (40%)]` (timm),
+# `Train Epoch: 1 [640/60000]`, `Epoch [1/5], Step [100/600]`, `epoch 1 | 5/20 batches`: the batch within an epoch.
 _WITHIN = re.compile(
-    r"\b(?:epoch|train)(?:\(train\))?\s*:?\s*\[?\s*(\d+)(?:/\d+)?\s*\]?[\s,|]*(?:"
+    r"(?:\b(?:epoch|train)(?:\(train\))?\s*:?\s*\[?|^\s*\[(?=\d+/\d+\]\s*\[))"
+    r"\s*(\d+)(?:/\d+)?\s*\]?[\s,|]*(?:"
     r"(?:step|iter(?:ation)?|batch)?\s*:?\s*\[\s*(\d+)\s*/\s*(\d+)|(\d+)\s*/\s*(\d+)\s+batches)",
     re.IGNORECASE,
 )
 # `[12] loss: 0.5` and `[12,  2000] loss: 0.5` (tutorials), `[12]\ttrain-logloss:0.5` (boosters).
 _BRACKET = re.compile(r"^\s*\[\s*(\d+)(?:\s*,\s*\d+)?\s*\]\s*(?=\S+.*\d)")
-# `12:\tlearn: 0.5\ttotal: 46ms` (CatBoost).
-_COLON = re.compile(r"^\s*(\d+):\s+(?=(?:learn|test): )")
+# `12:\tlearn: 0.5\ttotal: 46ms` (CatBoost), `12 | loss 2.5 | lr 1e-3` (llama2.c).
+_COLON = re.compile(r"^\s*(\d+)(?::\s+(?=(?:learn|test): )|\s+\|\s+(?=[A-Za-z]\w*\W+[\d.]+\s*\|))")
+# `[ 40%] loss = 2.5`, `Progress:  40.5% avg.loss: 2.5` (fastText).
+_PERCENT = re.compile(r"^\s*(?:progress\W{1,3})?\[?\s*(\d{1,3})(?:\.\d+)?\s*%(?!\|)", re.IGNORECASE)
+# `train 10.0it/100.0it rate:3.0it/s` (JAX libraries).
+_ITERATIONS = re.compile(r"\b(\d+)(?:\.\d+)?it/(\d+)(?:\.\d+)?it\b")
 # ` 40%|████      | 12/30 [00:01<00:02]`: a progress bar.
 _BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[?")
+# `1|12|Loss: 2.3: 40%|██  |`: the epoch and the step over all epochs (torchtune).
+_STEP_OF_BAR = re.compile(r"^\d+\|(\d+)\|")
 _EPOCH_OF_BAR = re.compile(r"^(?:train(?:ing)?\W*)?(?:epoch|ep)\W*(\d+)", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 # Bars of other work: a program draws them before it trains, or between two epochs.
@@ -49,6 +58,7 @@ _OTHER_WORK = re.compile(
 
 
 _WITHIN_WORD = "[epoch][batch]"
+_EPOCH_AND_BATCH = "epoch, batch"
 
 
 class StepMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,21 +84,32 @@ def marks(lines: Iterable[str], *, at: float) -> list[StepMark]:
 
 def steps_in_line(line: str) -> list[tuple[str, int, int]]:
     """Return the word, the step and the total (0 if unknown) of each step in a line."""
-    found = [
-        (_word(match.group(1)), _int(match.group(2)), _int(match.group(3) or "0"))
-        for match in _STEP.finditer(line)
-        if not _is_other(match.group(1), line[: match.start()])
-    ]
+    matches = [m for m in _STEP.finditer(line) if not _is_other(m.group(1), line[: m.start()])]
+    # `STEP: 4/10 -- GLOBAL_STEP: 25`: the first one of a word counts.
+    matches.sort(key=lambda match: not match.group(1).lower().startswith("global"))
+    found = [(_word(m.group(1)), _int(m.group(2)), _int(m.group(3) or "0")) for m in matches]
     if (within := _WITHIN.search(line)) is not None:
         epoch, batch, batches = (int(group) for group in within.groups() if group is not None)
         found.append((_WITHIN_WORD, epoch * batches + batch, 0))
-    if (bracket := _BRACKET.match(line)) is not None:
-        found.append(("[", int(bracket.group(1)), 0))
-    if (colon := _COLON.match(line)) is not None:
-        found.append((":", int(colon.group(1)), 0))
+    else:
+        found += _epoch_and_batch(found)
+    for word, pattern in (("[", _BRACKET), (":", _COLON), ("%", _PERCENT)):
+        if (match := pattern.match(line)) is not None:
+            found.append((word, int(match.group(1)), 100 if word == "%" else 0))
+    if (iterations := _ITERATIONS.search(line)) is not None:
+        found.append(("it", int(iterations.group(1)), int(iterations.group(2))))
     if (bar := _BAR.match(line)) is not None and not _OTHER_WORK.search(bar.group(1)):
         found.append(_step_of_bar(bar.group(1).strip(), int(bar.group(2)), int(bar.group(3))))
     return found
+
+
+def _epoch_and_batch(found: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Return the batch counted over all epochs, if a line has an epoch, a batch and the batches of an epoch."""
+    epochs = [step for word, step, _ in found if word == "epoch"]
+    batches = [(step, total) for word, step, total in found if word in _BATCHES and total]
+    if not epochs or not batches:
+        return []
+    return [(_EPOCH_AND_BATCH, epochs[0] * batches[0][1] + batches[0][0], 0)]
 
 
 def _is_other(word: str, before: str) -> bool:
@@ -97,6 +118,8 @@ def _is_other(word: str, before: str) -> bool:
 
 
 def _step_of_bar(label: str, step: int, total: int) -> tuple[str, int, int]:
+    if (place := _STEP_OF_BAR.match(label)) is not None:
+        return "|step", int(place.group(1)), 0
     if (epoch := _EPOCH_OF_BAR.match(label)) is not None:
         # One bar per epoch (Lightning): count over all epochs.
         return "|epoch", int(epoch.group(1)) * total + step, 0
@@ -134,13 +157,15 @@ def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
     Batch numbers restart in each epoch, and a total is printed once: neither counts.
     """
     words = {mark.word for marks in attempts for mark in marks}
-    best: tuple[int, bool, str] = (0, False, "")
+    best: tuple[int, bool, bool, str] = (0, False, False, "")
     for word in sorted(words):
         series = [_series(marks, word) for marks in attempts]
         pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
         if sum(a > b for a, b in pairs) <= len(pairs) // 50:
-            best = max(best, (len({m.step for marks in series for m in marks}), word == _WITHIN_WORD, word))
-    return [_series(marks, best[2]) for marks in attempts]
+            distinct = len({m.step for marks in series for m in marks})
+            # If the batch goes on over all epochs, it is the step.
+            best = max(best, (distinct, word == _WITHIN_WORD, word != _EPOCH_AND_BATCH, word))
+    return [_series(marks, best[-1]) for marks in attempts]
 
 
 def _series(marks: Sequence[StepMark], word: str) -> list[StepMark]:

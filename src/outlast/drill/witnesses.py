@@ -22,6 +22,10 @@ _FEW = 1
 _NEAR_BEGIN, _NEAR_CHECKPOINT = 0.3, 0.6
 # Numbers show a trend if they moved by this many times their usual change from step to step.
 _TREND = 5.0
+# So do few values that only fall, or only rise, to half or double the first one.
+_FALLS = 2.0
+# Further beyond the first value, a result does not look like that of a fresh start.
+_BEYOND = 2.0
 # The same numbers from the first one on, in two attempts: a fresh start with a fixed seed.
 _SAME_NUMBERS = 2
 
@@ -123,7 +127,8 @@ def by_numbers(h: Handover) -> Testimony:
         way = abs(first - last)
         if abs(next_one - last) < way / 4:
             return Testimony(says="resumed", text=f"`{name}` continued at {next_one:.4g} after {last:.4g}")
-        if abs(next_one - first) < way / 4 and is_metric(name):
+        # At the first value, or beyond it: the first one may have been printed after some training.
+        if 0.75 < (next_one - last) / (first - last) < _BEYOND and is_metric(name):
             over = Testimony(says="started over", text=f"`{name}` was {next_one:.4g} again, as at the first step")
     return over
 
@@ -137,9 +142,18 @@ def trends(
         if len(values) < 4 or not after.get(name):
             continue
         usual = statistics.median(abs(b - a) for a, b in itertools.pairwise(values))
-        if abs(values[0] - values[-1]) > _TREND * max(usual, 1e-12):
+        if abs(values[0] - values[-1]) > _TREND * max(usual, 1e-12) or _only_falls(values):
             found[name] = (values[0], values[-1], after[name][0])
     return found
+
+
+def _only_falls(values: Sequence[float]) -> bool:
+    """Return whether values only fall, or only rise, by a factor."""
+    low, high = sorted((abs(values[0]), abs(values[-1])))
+    if values[0] * values[-1] <= 0 or high < _FALLS * low:
+        return False
+    pairs = list(itertools.pairwise(values))
+    return all(a > b for a, b in pairs) or all(a < b for a, b in pairs)
 
 
 def repeated(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> str:

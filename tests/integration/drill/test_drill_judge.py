@@ -113,7 +113,11 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "inject"),
         ("in the middle", view(progress=0.55), "wait"),
-        ("in the middle", view(progress=0.6), "inject"),
+        ("in the middle", view(progress=0.6), "wait"),
+        ("in the middle", view(progress=0.95), "wait"),
+        ("in the middle", view(progress=0.6, sure=True), "inject"),
+        ("in the middle", view(saves=1, progress=0.6), "inject"),
+        ("in the middle", view(saves=1, own_saves=1, progress=0.6, steps_saved=3), "inject"),
         ("in the middle", view(saves=4, own_saves=4, since_save_s=0.1), "inject"),
         ("in the middle", view(working_s=61.0), "inject"),
         ("while saving", view(writing=True), "wait"),
@@ -208,6 +212,8 @@ def named(**changes: Any) -> Case:
         (case(handover(first_step=None, trend={"loss": (9.0, 1.0, 8.9)})), "fail", "`loss` was 8.9 again"),
         # It restores the step, and not the weights.
         (case(handover(trend={"loss": (9.0, 1.0, 8.9)})), "fail", "continued at step 41 after 45; but `loss` was 8.9"),
+        (case(handover(trend={"loss": (9.0, 1.0, 12.0)})), "fail", "but `loss` was 12 again"),
+        (case(handover(trend={"loss": (9.0, 1.0, 30.0)})), "pass", "continued at step 41"),
         (case(handover(trend={"loss": (9.0, 1.0, 8.9), "acc": (0.1, 0.9, 0.9)})), "pass", "continued at step 41"),
         (case(handover(trend={"tokens": (9.0, 1.0, 8.9)})), "pass", "continued at step 41"),
         # A checkpoint of the first steps: a start near the beginning proves nothing.
@@ -241,6 +247,9 @@ def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
             "no",
         ),
         (case(handover(read="m.pt", first_step=1, did_less="it did 60 of 100")), "skip", "unknown"),
+        # It read the checkpoint, and only the amount of work will show whether it used it.
+        (case(handover(read="m.pt", first_step=1)), "skip", "unknown"),
+        (case(handover(read="m.pt", first_step=1, did_all="it did 100 of 100")), "fail", "continued at step 1"),
         # Preempted before it reported a step: undecided.
         (case(handover(first_step=None)), "skip", "unknown"),
         (case(handover(first_step=None), handover()), "pass", "1 of 2 preemptions"),

@@ -13,7 +13,25 @@ from outlast.drill.witnesses import repeated
 
 OUTPUTS = Path(__file__).parent / "outputs"
 # Numbers that are the same in every run, whatever it trained.
-HARMLESS = {"tensors", "with", "positive", "negative", "Total Bins", "pavg", "initscore", "clip", "all", "test", "best"}
+HARMLESS = {
+    "tensors",
+    "with",
+    "positive",
+    "negative",
+    "Total Bins",
+    "pavg",
+    "initscore",
+    "inference",
+    "id",
+    "species",
+    "gen",
+    "nevals",
+    "skipped",
+    "clip",
+    "all",
+    "test",
+    "best",
+}
 
 NO_RESULTS = [
     *("mfu", "tps", "tflops", "wps", "ms/batch", "Data", "it/s", "sps", "SPS", "fps", "wall", "gpu_mem", "eta", "time"),
@@ -170,6 +188,56 @@ ROWS: list[tuple[str, list[int], Series]] = [
     ("rich", [0, 9], {"train/loss": [0.651, 0.351], "val/acc": [0.9]}),
     ("lossnlp", [120, 121], {"loss": [0.23, 0.22]}),
     ("jsonlog", [120, 121], {"train.loss": [0.23, 0.21]}),
+    ("pytorch_gan", [0, 1, 2, 3], {"loss": [5.0, 2.5, 1.666667, 1.25]}),
+    (
+        "dcgan",
+        [18, 19, 20, 21],
+        {"Loss_D": [2.8258, 1.6431, 1.0333, 1.1331], "Loss_G": [2.8126, 1.3677, 1.1772, 0.9852]},
+    ),
+    (
+        "composer",
+        [10, 20],
+        {
+            "Train loss/train/total": [9.2379],
+            "Train metrics/train/LanguagePerplexity": [7625.5975],
+            "Train lr-DecoupledAdamW/group0": [0.0006],
+        },
+    ),
+    ("deepspeed", [10, 10, 10, 20, 20], {"loss": [7.6343]}),
+    (
+        "rllib",
+        [1, 2, 3],
+        {
+            "env_runners/episode_len_mean": [44.1, 272.36],
+            "env_runners/episode_return_mean": [44.1, 272.36],
+            "learners/policy_loss": [19.21697, 4.52113],
+        },
+    ),
+    ("charrnn", [5000, 10000, 15000], {"loss": [5.0, 2.5, 1.6667]}),
+    ("seq2seq", [5000, 10000, 15000], {"loss": [5.0, 2.5, 1.6667]}),
+    ("coqui", [0, 5, 10], {"loss_gen": [5.0, 2.5, 1.667]}),
+    ("deap", [0, 1, 2], {"avg": [5.0, 2.5, 1.6667], "min": [2.5, 1.25, 0.8333], "max": [10.0, 5.0, 3.3333]}),
+    ("llama2c", [0, 10, 20], {"loss": [5.0, 2.5, 1.6667]}),
+    ("levanter", [0, 10, 20], {"loss": [5.0, 2.5, 1.667]}),
+    ("fasttext", [0, 15, 30, 45, 60, 75], {"avg.loss": [5.0, 2.5, 1.666667, 1.25, 1.0, 0.833333]}),
+    ("reinforce", [10, 20, 30], {"reward": [0.0, 12.3, 24.6], "Average reward": [0.0, 15.21, 30.42]}),
+    ("rlgames", [1, 2, 3], {"total": [800.0, 810.0, 820.0]}),
+    (
+        "neat",
+        [0, 1, 2],
+        {
+            "fitness": [0.0, 2.1, 4.2],
+            "stdev": [0.02, 0.12, 0.22],
+            "Best fitness": [0.0, 3.2],
+            "Total extinctions": [0.0, 0.0],
+        },
+    ),
+    (
+        "paddleclas",
+        [3, 4, 5, 6],
+        {"top1": [0.05, 0.15, 0.25, 0.35], "CELoss": [5.0, 2.5, 1.66667, 1.25], "loss": [5.0, 2.5, 1.66667, 1.25]},
+    ),
+    ("torchtune", [8, 9, 10], {"Loss": [16.343261, 10.218869, 7.634335]}),
 ]
 
 

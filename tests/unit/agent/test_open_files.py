@@ -56,6 +56,8 @@ def test_a_file_is_a_log_if_it_is_named_like_one_and_stays_open(name: str, is_lo
         "catboost_info/learn/events.out.tfevents",
         "train.log",
         "nohup.out",
+        "out/logs/log_1794885356.txt",
+        "train_log.txt",
         "a/run.wandb",
     ],
 )

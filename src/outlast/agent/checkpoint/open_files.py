@@ -10,7 +10,10 @@ from collections.abc import Collection, Iterable
 from outlast.agent.checkpoint.snapshot import is_temporary
 
 # Names that only logs have. CatBoost's file for TensorBoard has only this prefix.
-_LOG = re.compile(r"(^|/)(events\.out\.tfevents[^/]*|[^/]+\.(log|wandb)|nohup\.out)$", re.IGNORECASE)
+_LOG = re.compile(
+    r"(^|/)(events\.out\.tfevents[^/]*|[^/]+\.(log|wandb)|([^/]*[_.-])?logs?([_.-][^/]*)?\.txt|nohup\.out)$",
+    re.IGNORECASE,
+)
 # A file with such a name that stays open for this long is a log, too; the JSON files are those of CatBoost,
 # Stable-Baselines3 and Ray. Large checkpoints may stay open as long, but have other names.
 _STAYS_OPEN_S = 10.0
