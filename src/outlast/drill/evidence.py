@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import math
 
 import msgspec
 
+from outlast.drill.cpu_time import used_until
 from outlast.drill.injections import Injection
 from outlast.drill.lines import OutputLines
 from outlast.drill.numbers import LAST, curve_in, last_numbers, numbers_of_file, series_in
@@ -55,6 +57,8 @@ class Observations(msgspec.Struct, frozen=True, kw_only=True):
     # The restored file that the command opened, and the one that it had not opened when it worked, by attempt.
     read: dict[int, str] = {}
     unread: dict[int, str] = {}
+    # The processor time of the command, by attempt: time of day and seconds used until then.
+    cpu: dict[int, list[tuple[float, float]]] = {}
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +90,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         signs = self.observed.signs
         began = signs.get(attempt.number, attempt.over_at if signs else attempt.started_at)
         return max(0.0, attempt.over_at - began)
+
+    def used_s(self, attempt: Attempt, until: float = math.inf) -> float:
+        """The processor time that an attempt used for its work until then; its start-up is not work."""
+        samples = self.observed.cpu.get(attempt.number, [])
+        began = self.observed.signs.get(attempt.number, attempt.over_at)
+        return max(0.0, used_until(samples, until) - used_until(samples, began))
 
     @property
     def saves(self) -> int:

@@ -28,6 +28,10 @@ _UNIT = 0.5
 _LAG_S = 0.05
 # This share of the work must have been committed before its amount shows whether it was repeated.
 _KEPT_SHARE = 0.2
+# Steps are exact: a quarter of that share is enough, if it is so many steps as they are printed.
+_KEPT_STEPS = 2
+# A program that uses the processor for less of its time mostly waits.
+_BUSY = 0.2
 # An attempt that finishes after less than this share of an earlier, unfinished one did not do the same work.
 _LESS = 0.8
 
@@ -130,23 +134,52 @@ def with_work(h: Handover, evidence: Evidence, undisturbed: Evidence | None) -> 
     """Add how much the last attempt worked: in steps if it reports any, else in time."""
     last = evidence.state.attempts[-1]
     marks = evidence.steps.get(last.number, [])
-    known = undisturbed.last_span if undisturbed is not None else None
     if len({mark.step for mark in marks}) > 1:
-        span = _span(marks)
-        before = max((_span(m) for n, m in evidence.steps.items() if n < last.number), default=0)
-        kept = max(0, (h.reached_step or h.committed_step or 0) - (h.began_step or 0))
-        if span <= _LESS * before:
-            less = f"it finished after {span} steps, and an earlier attempt was not finished after {before}"
-            return replace(h, did_less=less)
-        if known and kept >= _KEPT_SHARE * known:
-            return _by_amount(h, span, known, kept, f"the last attempt did {span} of {known} steps")
-        return h
-    kept_s = sum(_kept_s(evidence, a) for a in evidence.state.attempts[:-1] if a.started_at)
-    worked_s, whole_s = evidence.worked_s(last), undisturbed.work_s if undisturbed is not None else 0.0
-    if whole_s and kept_s >= _KEPT_SHARE * whole_s:
-        took = f"the last attempt took {worked_s / whole_s:.0%} of the time of an undisturbed run"
-        return _by_amount(h, worked_s, whole_s, kept_s, took)
+        return _with_steps(h, evidence, _whole_span(evidence, undisturbed))
+    return _with_time(h, evidence, undisturbed)
+
+
+def _whole_span(evidence: Evidence, undisturbed: Evidence | None) -> int | None:
+    """Return the number of steps of a whole training: of an undisturbed run, else from `step 12/60`."""
+    if undisturbed is not None:
+        return undisturbed.last_span
+    totals = {mark.total for marks in evidence.steps.values() for mark in marks}
+    total = totals.pop() if len(totals) == 1 else None
+    return total - (_first_step(evidence) or 0) + 1 if total else None
+
+
+def _with_steps(h: Handover, evidence: Evidence, known: int | None) -> Handover:
+    last = max(evidence.steps)
+    marks = evidence.steps[last]
+    span = _span(marks)
+    before = max((_span(m) for n, m in evidence.steps.items() if n < last), default=0)
+    if span <= _LESS * before:
+        less = f"it finished after {span} steps, and an earlier attempt was not finished after {before}"
+        return replace(h, did_less=less)
+    kept = max(0, (h.reached_step or h.committed_step or 0) - (h.began_step or 0))
+    each = statistics.median(b.step - a.step for a, b in itertools.pairwise(marks))
+    if known and kept >= max(_KEPT_STEPS * each, _KEPT_SHARE * known / 4):
+        return _by_amount(h, span, known, kept, f"the last attempt did {span} of {known} steps")
     return h
+
+
+def _with_time(h: Handover, evidence: Evidence, undisturbed: Evidence | None) -> Handover:
+    """Add how much the last attempt worked in processor time, or in time if the program mostly waits."""
+    if undisturbed is None or not undisturbed.state.attempts:
+        return h
+    *earlier, last = [a for a in evidence.state.attempts if a.started_at]
+    whole_s, used_s = undisturbed.work_s, undisturbed.used_s(undisturbed.state.attempts[-1])
+    if used_s > _BUSY * whole_s:
+        what = "processor time"
+        whole_s, worked_s = used_s, evidence.used_s(last)
+        kept_s = sum(evidence.used_s(a, a.saved_at) for a in earlier)
+    else:
+        what = "time"
+        worked_s, kept_s = evidence.worked_s(last), sum(_kept_s(evidence, a) for a in earlier)
+    if not whole_s or kept_s < _KEPT_SHARE * whole_s:
+        return h
+    took = f"the last attempt took {worked_s / whole_s:.0%} of the {what} of an undisturbed run"
+    return _by_amount(h, worked_s, whole_s, kept_s, took)
 
 
 def _by_amount(h: Handover, done: float, whole: float, kept: float, text: str) -> Handover:

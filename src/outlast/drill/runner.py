@@ -10,6 +10,7 @@ import msgspec
 from outlast.agent.paths import AttemptPaths, paths_for
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.traits import traits_of
+from outlast.drill.cpu_time import CpuWatch
 from outlast.drill.evidence import Injected, Observations
 from outlast.drill.injections import AttemptView, Injection, due
 from outlast.drill.lines import OutputLines
@@ -89,6 +90,7 @@ class DrillRunner:
         self.stateless: dict[int, int] = {}
         self.read: dict[int, str] = {}
         self.unread: dict[int, str] = {}
+        self._cpu: dict[int, CpuWatch] = {}
         self._attempt = 0
         self._files: Files = {}
         self._read_watch: ReadWatch | None = None
@@ -125,12 +127,14 @@ class DrillRunner:
             stateless=self.stateless if self._has_state else {},
             read=self.read,
             unread=self.unread,
+            cpu={number: watch.samples for number, watch in self._cpu.items()},
         )
 
     def _observe(self, state: RunState, current: Attempt) -> None:
         if current.number != self._attempt:
             self._close_reads()
             self._attempt = current.number
+            self._cpu[current.number] = CpuWatch(self.request.run, current.number)
             self._first_write_ns = self._first_save_ns = 0
             self._files = self._scan(current)
             self._reported, self._steps, self._lines = [], [], OutputLines()
@@ -189,6 +193,7 @@ class DrillRunner:
         number = current.number
         if not current.started_at:
             return
+        self._cpu[number].poll()
         writes = self.writes.get(number)
         if number not in self.signs and (writes or self._steps):
             self.signs[number] = writes[0][0] if writes else self._steps[0].at

@@ -64,12 +64,15 @@ def rule(h: Handover) -> Ruling:
         return _ruling("resumed", *(w.text for w in absolute), read)
     if h.did_less:
         return _ruling("resumed", h.did_less, values.text, read)
-    if values.says == "resumed":
+    if values.says == "resumed" and counts.says != "started over":
         return _ruling("resumed", values.text, read)
     again = [w for w in (names, values, counts) if w.says == "started over"]
     if h.did_all:
         return _ruling("started over", h.did_all, *(w.text for w in again), read)
-    # A booster counts from 0 again, although it continues: counting alone does not show that it ignored the files.
+    # A booster counts from 0 again, although it continues: counting alone does not show that it ignored the files, and
+    # numbers that continue do not show that it does only the rest.
+    if again and values.says == "resumed":
+        return _ruling("nothing", values.text, *(w.text for w in again), read)
     if again and (not h.read or values.says == "started over"):
         return _ruling("started over", *(w.text for w in again), read)
     return _ruling("nothing", read, *(w.text for w in again))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from outlast.drill.compare import compared
+from outlast.drill.cpu_time import CpuWatch, used_until
 from outlast.drill.evidence import Curves, Evidence
 from outlast.drill.reads import ReadWatch, accesses_are_recorded
 from outlast.drill.saves import is_state, split_save, state_files
 from outlast.drill.steps import StepMark
 from outlast.drill.trackers import tracker_run, tracker_run_in
+from outlast.drill.witnesses import trends
 from outlast.runs.state import Attempt, Checkpoint, RunState
 
 # Comparison
@@ -240,3 +245,39 @@ def test_the_run_of_a_tracker_in_its_files(tmp_path: Path) -> None:
     assert tracker_run_in(str(tmp_path)) == "ab" * 16
     (tmp_path / "wandb" / "offline-run-20261118_201001-x1y2z3ab").mkdir(parents=True)
     assert tracker_run_in(str(tmp_path)) == "x1y2z3ab"
+
+
+# Processor time
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_the_processor_time_of_a_command_is_that_of_its_processes() -> None:
+    code = "import sys\nwhile True:\n    sum(range(10_000))\n"
+    environment = {**os.environ, "OUTLAST_RUN": "cpu-1", "OUTLAST_ATTEMPT": "2"}
+    watch, other = CpuWatch("cpu-1", 2), CpuWatch("cpu-1", 1)
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        try:
+            while len(watch.samples) < 3:
+                watch.poll()
+                other.poll()
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    used = [used_s for _, used_s in watch.samples]
+    assert 0 < used[0] < used[1] < used[2]
+    assert other.samples == []
+    assert used_until(watch.samples, watch.samples[1][0]) == used[1]
+    assert used_until(watch.samples, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_trend"),
+    [
+        ([19.3, 9.2, 3.1, 1.0], True),
+        ([2.31, 2.28, 2.33, 2.30], False),
+        ([2.31, 2.30, 2.29, 2.28], False),
+        ([0.1, 0.2, 0.5, 0.9], True),
+    ],
+)
+def test_values_that_only_fall_or_rise_are_a_trend(loss: list[float], is_trend: bool) -> None:
+    assert bool(trends({"loss": loss}, {"loss": [loss[-1]]})) == is_trend

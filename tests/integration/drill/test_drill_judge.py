@@ -112,6 +112,8 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "inject"),
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
         ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "inject"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5, progress=0.2), "wait"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5, progress=0.3), "inject"),
         ("in the middle", view(progress=0.55), "wait"),
         ("in the middle", view(progress=0.6), "wait"),
         ("in the middle", view(progress=0.95), "wait"),
@@ -205,7 +207,17 @@ def named(**changes: Any) -> Case:
         (named(next_named_step=50, first_step=1, read=""), "fail", "it began at step 1 again"),
         # A booster counts from 0 again.
         (case(handover(read="m.pt", first_step=1)), "skip", "it began at step 1 again"),
-        (case(handover(read="m.pt", first_step=1, trend=LOSS)), "pass", "`loss` continued at 0.9 after 1"),
+        (case(handover(read="m.pt", first_step=1, trend=LOSS)), "skip", "`loss` continued at 0.9 after 1"),
+        (
+            case(handover(read="m.pt", first_step=1, trend=LOSS, did_less="it did 60")),
+            "pass",
+            "it did 60; `loss` continued",
+        ),
+        (
+            case(handover(read="m.pt", first_step=1, trend=LOSS, did_all="it did 100")),
+            "fail",
+            "it did 100; it began at",
+        ),
         (case(handover(read="m.pt", first_step=1, did_less="it did 60 of 100")), "pass", "it did 60 of 100; it read"),
         (case(handover(read="m.pt", first_step=1, did_all="it did 100 of 100")), "fail", "it did 100 of 100; it began"),
         (case(handover(read="m.pt", repeats_numbers="`loss` 9, 8")), "fail", "the same numbers again: `loss` 9, 8"),

@@ -198,11 +198,12 @@ class _Drill:
         return drilled, undisturbed
 
     def _is_undecided(self, drilled: Evidence, undisturbed: Evidence | None = None) -> bool:
-        from outlast.drill.judge import judge, report
+        from outlast.drill.judge import judge
+        from outlast.drill.resume_check import RESUMES
 
         grace_s, tolerance = self.drill_options.grace_s, self.drill_options.tolerance
         found = judge(self.spec, drilled, undisturbed=undisturbed, grace_s=grace_s, tolerance=tolerance)
-        return drilled.state.ending == "finished" and report(drilled, None, found, None).undecided
+        return drilled.state.ending == "finished" and any(f.question == RESUMES and f.verdict == "skip" for f in found)
 
     def _left_behind(self, run: str) -> str:
         from outlast.app.left_behind import left_behind_hint

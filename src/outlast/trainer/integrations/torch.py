@@ -127,6 +127,9 @@ class Loop:
             )
         for name, part in self.parts.items():
             part.load_state_dict(saved["parts"][name])
+            if hasattr(part, "__iter__") and not isinstance(part, torch.nn.Module):
+                # A StatefulDataLoader draws random numbers when it begins to iterate: here, before they are restored.
+                part.state_dict()
         step: int = saved["step"]
         rank, every = self.run.environment.rank, saved["rng"]
         if not self.run.replicated or len(every) == self.run.environment.ranks:
