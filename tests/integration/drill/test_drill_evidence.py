@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from outlast.drill.steps import StepMark
 from outlast.drill.trackers import tracker_run, tracker_run_in
 from outlast.drill.witnesses import trends
 from outlast.runs.state import Attempt, Checkpoint, RunState
+from tests.support.waiting import eventually
 
 # Comparison
 
@@ -257,10 +257,7 @@ def test_the_processor_time_of_a_command_is_that_of_its_processes() -> None:
     watch, other = CpuWatch("cpu-1", 2), CpuWatch("cpu-1", 1)
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
         try:
-            while len(watch.samples) < 3:
-                watch.poll()
-                other.poll()
-                time.sleep(0.01)
+            eventually(lambda: [watch.poll(), other.poll(), len(watch.samples) > 2][-1], what="three samples")
         finally:
             process.kill()
     used = [used_s for _, used_s in watch.samples]
