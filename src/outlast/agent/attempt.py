@@ -190,14 +190,19 @@ class AttemptWriter:
 
     def start(self, *, resumed: Checkpoint | None, code: str) -> bool:
         """Append `Started`, which fences all earlier attempts. Returns False if this attempt may not start any more."""
-        return self._append(
-            ev.Started(
-                attempt=self.number,
-                resumed_from=resumed.id if resumed else "",
-                resumed_step=resumed.step if resumed else None,
-                code=code,
-            )
+        started = ev.Started(
+            attempt=self.number,
+            resumed_from=resumed.id if resumed else "",
+            resumed_step=resumed.step if resumed else None,
+            code=code,
         )
+        appended, mine = self._append(started), self.mine
+        if appended and mine is not None:
+            fenced = [one for one in self.story.state.attempts if one.over_event == mine.started_event]
+            # The machine of a fenced attempt may be alive without its agent, and is billed until it is deleted.
+            if fenced:
+                self._wake()
+        return appended
 
     def notice(self, notice: Notice) -> bool:
         if notice.from_story:

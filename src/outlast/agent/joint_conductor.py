@@ -94,6 +94,8 @@ class JointConductor:
             yield from do(Performer.report_ready)
             while not (yield from do(Performer.all_ready)):
                 yield from self._check_events(wait_s=self.poll_s)
+            # Before it was ready, another node may have found the newest checkpoint damaged.
+            resumed = yield from do(Performer.restore)
         if why := (yield from do(Performer.append_started, resumed, code)):
             raise AttemptAborted(why)
         # A predecessor whose grace was over could commit until this very `Started`, which fenced it.

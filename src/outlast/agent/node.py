@@ -92,6 +92,13 @@ class Node:
     def read_start(self) -> NodeStart | None:
         return self._objects.start()
 
+    def report_damaged(self, checkpoint: str) -> None:
+        self._objects.report_damaged(checkpoint)
+
+    def damaged(self) -> frozenset[str]:
+        """Return the checkpoints that this node or another one could not restore."""
+        return self._objects.damaged()
+
     # The leader's view
 
     def refresh(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from outlast.agent.attempt import AttemptWriter, Verdict
@@ -41,7 +42,28 @@ class NodeEffects(ABC):
 
     @abstractmethod
     def _restore(self, candidates: list[Checkpoint]) -> Checkpoint | None:
-        """Restore the newest of the candidates that is intact."""
+        """Restore the newest of the candidates that is intact. Returns the checkpoint in the folder."""
+
+    def restore(self) -> Checkpoint | None:
+        candidates = self._with_retries(self.attempt.checkpoints)
+        node = self.node
+        if node is None:
+            return self._restore(candidates)
+        # A checkpoint may be damaged in the part of one node only. All nodes must restore the same one.
+        damaged = self._with_retries(node.damaged)
+        candidates = [one for one in candidates if one.id not in damaged]
+        resumed = self._restore(candidates)
+        self._report_damaged(node, candidates, resumed)
+        if resumed is not None and not any(one.id == resumed.id for one in candidates):
+            raise WorkspaceError(f"checkpoint {resumed.id} is damaged on another node, and there is no older one")
+        return resumed
+
+    def _report_damaged(self, node: Node, candidates: list[Checkpoint], resumed: Checkpoint | None) -> None:
+        """Report the candidates that are newer than the restored one: they were tried first."""
+        for one in candidates:
+            if resumed is not None and one.id == resumed.id:
+                return
+            self._with_retries(partial(node.report_damaged, one.id))
 
     def report_ready(self) -> None:
         node = self._required_node()
@@ -62,11 +84,16 @@ class NodeEffects(ABC):
         return start
 
     def restore_exactly(self, checkpoint: str) -> Checkpoint | None:
-        if not checkpoint or (self.resumed is not None and self.resumed.id == checkpoint):
-            return self.resumed if checkpoint else None
+        if (self.resumed.id if self.resumed is not None else "") == checkpoint:
+            return self.resumed
+        if not checkpoint:
+            raise WorkspaceError("the other nodes start without a checkpoint, and this one has restored one")
         self.tried = ""
         resumed = self._restore([one for one in self._with_retries(self.attempt.checkpoints) if one.id == checkpoint])
         if resumed is None or resumed.id != checkpoint:
+            node = self._required_node()
+            # The next attempt resumes from an older one.
+            self._with_retries(lambda: node.report_damaged(checkpoint))
             raise WorkspaceError(f"cannot restore checkpoint {checkpoint}, from which the other nodes resume")
         return resumed
 

@@ -234,9 +234,6 @@ class AgentPreparation(NodeEffects, HandoffEffects):
     def _retry_write(self, act: Callable[[], None]) -> None:
         retry(act, for_s=UNREACHABLE_S, report=report, despite_refusals=True)
 
-    def restore(self) -> Checkpoint | None:
-        return self._restore(with_retries(self.attempt.checkpoints))
-
     def _restore(self, candidates: list[Checkpoint]) -> Checkpoint | None:
         if not candidates or candidates[0].id == self.tried:
             return self.resumed

@@ -78,6 +78,7 @@ class NodeObjects:
     def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
         self.bucket = bucket
         self.prefix = nodes_prefix(run, attempt)
+        self.damaged_prefix = f"runs/{run}/nodes/damaged/"
 
     def report_alive(self, node: int, alive: NodeAlive) -> None:
         self.bucket.put(self._key(node, "alive"), msgspec.json.encode(alive), durable=False)
@@ -129,6 +130,15 @@ class NodeObjects:
 
     def end(self, node: int) -> NodeEnd | None:
         return self._read(self._key(node, "end"), NodeEnd)
+
+    def report_damaged(self, checkpoint: str) -> None:
+        """Exclude a checkpoint for all nodes and for all later attempts."""
+        with suppress(Exists):
+            self.bucket.create(self.damaged_prefix + checkpoint, b"", durable=False)
+
+    def damaged(self) -> frozenset[str]:
+        """Return the checkpoints that a node could not restore."""
+        return frozenset(e.key.removeprefix(self.damaged_prefix) for e in self.bucket.list(self.damaged_prefix))
 
     def _key(self, node: int, kind: Kind) -> str:
         return f"{self.prefix}{node}/{kind}"

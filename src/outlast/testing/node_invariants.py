@@ -11,6 +11,9 @@ from outlast.testing.sim_store import SimStore
 from outlast.testing.simcloud import SimCloud, machines_of
 from outlast.testing.simgang import chain_of
 
+# The longest silence that a supervisor measures before it gives up a machine.
+SILENCE_S = BUILT_IN[DEFAULT_CLOUD].boot_s
+
 
 def check_event(store: SimStore, cloud: SimCloud, record: RunRecord, event: dict[str, Any]) -> None:
     """Check one event of a distributed run, before it is added to its record."""

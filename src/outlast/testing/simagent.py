@@ -219,9 +219,6 @@ class SimAgent(NodeEffects):
         self._prepared = True
         return ""
 
-    def restore(self) -> Checkpoint | None:
-        return self._restore(self.retried(self.attempt.checkpoints))
-
     def _restore(self, candidates: list[Checkpoint]) -> Checkpoint | None:
         if not candidates or candidates[0].id == self.tried:
             return self.resumed

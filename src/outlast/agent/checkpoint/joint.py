@@ -23,6 +23,8 @@ from outlast.store.parts import Parts, StoredFile, parts_prefix
 
 # Saves of rank 0 after which a machine that has written nothing is taken for one that never writes.
 _SAVES = 2
+# Exit codes of a command that succeeded, or that handled SIGTERM or SIGINT.
+_ORDERLY = (0, 143, 130)
 
 
 class Incomplete(msgspec.Struct, frozen=True):
@@ -196,7 +198,9 @@ class LeaderCommitter(JointCommitter):
         """Return whether a machine that has stored no shard has none for this snapshot either."""
         end = self.node.end_of(rank)
         if end is not None:
-            return not end.shards and (not end.cut or rank in self.quiet)
+            # A rank that failed because its peer had left may have been about to write its first part.
+            orderly = not end.cut and end.exit_code in _ORDERLY
+            return not end.shards and (orderly or rank in self.quiet or (not end.cut and stored.number >= _SAVES))
         # Its sign of life must have been written after the snapshot was taken.
         alive = self.node.alive(rank) if self.node.beats(rank) >= stored.beats[rank] + 2 else None
         if alive is None or alive.writes or (rank not in self.quiet and stored.number < _SAVES):
