@@ -90,8 +90,8 @@ class OptimisticLeader(SimAgent):
 class OneByOne(SimCloudView):
     """Keeps a part of the machines if the zone has no room for all."""
 
-    def launch_all(self, offer: Any, boots: Any, *, labels: Any) -> Any:
-        return [self.launch(offer, name, boot=boot, labels=labels[name]) for name, boot in boots.items()]
+    def launch_all(self, offer: Any, names: Any, *, boot: Any, labels: Any) -> Any:
+        return [self.launch(offer, name, boot=boot, labels=labels) for name in names]
 
 
 class HoldsRefused(Supervisor):

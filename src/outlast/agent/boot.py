@@ -12,7 +12,7 @@ from outlast.agent.node import ALONE, NodePlace, next_attempt
 from outlast.agent.output import report
 from outlast.agent.retry import retry
 from outlast.code.bootstrap import METADATA_SERVICE, when_allowed
-from outlast.errors import OutlastError, StoreUnreachable
+from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.runs.state import Attempt
 from outlast.store.access import STORE_KEY, StoreAccess, store_access
 from outlast.store.bucket import open_bucket
@@ -22,6 +22,7 @@ _LINGER_S = 30.0
 # How long a machine of a distributed run waits for the next attempt: a supervisor places it within seconds.
 _NEXT_S = 120.0
 _STORY_S = 300.0
+_NAME_POLL_S = 1.0
 
 
 def main() -> int:
@@ -35,8 +36,8 @@ def main() -> int:
     shutdown = threading.Event()
     try:
         workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance)))
-        node, warm = int(instance.attribute("outlast-node", "0") or 0), False
-        place = _place(workspace, run, number, node) if instance.attribute("outlast-node", "") else ALONE
+        place = _find_place(workspace, run, number, instance) if instance.attribute("outlast-nodes", "") else ALONE
+        warm = False
         while number:
             agent = Agent(workspace, run, number, instance=instance, home=home, place=place, warm=warm)
             agent.watch.handle_sigterm()
@@ -52,11 +53,16 @@ def main() -> int:
     return 0
 
 
-def _place(workspace: Workspace, run: str, number: int, node: int) -> NodePlace:
-    """Return the rank and the name of this machine, as the story has them."""
+def _find_place(workspace: Workspace, run: str, number: int, instance: Instance) -> NodePlace:
+    """Return the rank of this machine: the place of its name in the story."""
     state = retry(workspace.story(run).refresh, for_s=_STORY_S, report=report)
-    machines = state.attempts[number - 1].machines
-    return NodePlace(rank=node, nodes=len(machines), machine=machines[node])
+    machines, give_up_at = state.attempts[number - 1].machines, time.monotonic() + _STORY_S
+    # A cloud that launches several machines by one request may name them afterwards.
+    while (name := instance.name()) not in machines:
+        if time.monotonic() > give_up_at:
+            raise WorkspaceError(f"machine `{name}` is not among those of attempt {number}: {', '.join(machines)}")
+        time.sleep(_NAME_POLL_S)
+    return NodePlace(rank=machines.index(name), nodes=len(machines), machine=name)
 
 
 def _await_next(workspace: Workspace, run: str, number: int, place: NodePlace, shutdown: threading.Event) -> int:

@@ -62,6 +62,9 @@ class Ec2Instance:
                 return Notice(why=plan, grace_s=0.0, early=True)
         return None
 
+    def name(self) -> str:
+        return self.machine.text("meta-data/tags/instance/outlast-machine")
+
     def address(self) -> str:
         return self.machine.text("meta-data/local-ipv4")
 

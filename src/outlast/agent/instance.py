@@ -58,6 +58,9 @@ class Instance(Protocol):
         An `early` one is returned once, and the notice itself may follow.
         """
 
+    def name(self) -> str:
+        """Return its name in the cloud; empty if it has none yet. Raises OSError."""
+
     def address(self) -> str:
         """Return its address for other machines of this cloud. Raises OSError."""
 
@@ -103,6 +106,9 @@ class GceInstance:
             return None
         self._warned = True
         return Notice(why="Google plans to stop this machine for maintenance", grace_s=0.0, early=True)
+
+    def name(self) -> str:
+        return self.value("instance/name")
 
     def address(self) -> str:
         return self.value("instance/network-interfaces/0/ip")

@@ -25,8 +25,6 @@ Status = Literal["pending", "running", "stopping", "stopped", "broken"]
 LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
-# The rank of a machine of a distributed run.
-LABEL_NODE = "outlast-node"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
 LABEL_MACHINE = "outlast-record"
 # In addition, on a machine of a cluster: the cluster's id.
@@ -260,12 +258,13 @@ class LaunchesTogether(Protocol):
     """A cloud that launches the machines of a distributed run; `traits.distributed` is set."""
 
     def launch_all(
-        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+        self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
     ) -> Sequence[Machine]:
-        """Create these machines in the zone of the offer, by name: all or none. May be repeated.
+        """Create machines of these names in the zone of the offer: all or none. May be repeated.
 
         A machine that exists is not created again. If the cloud grants fewer than all, those that this call created are
-        deleted before it raises NoCapacity or OverQuota. Raises like `launch`.
+        deleted before it raises NoCapacity or OverQuota. Raises like `launch`. Until an interrupted call is repeated,
+        its machines may have the name of another one of them; deleting that name deletes them as well.
         """
 
 

@@ -128,6 +128,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
     ),
     "gcp": CloudTraits(
         offers_check_image=True,
+        distributed=True,
         store_scheme="gs",
         egress_usd_per_gb=0.12,
         storage_usd_per_gb=0.020,
@@ -140,6 +141,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         setup_command="outlast setup gcp",
     ),
     "aws": CloudTraits(
+        distributed=True,
         offers_check_image=True,
         store_scheme="s3",
         egress_usd_per_gb=0.09,

@@ -202,27 +202,16 @@ class Applier:
         return f"; last lines of its console: {tail[-_CONSOLE_CHARACTERS:]}" if tail else ""
 
     def _launch(self, step: Launch, name: str, watched: Watched) -> None:
-        cloud = step.offer.cloud
-        if step.members:
-            self._launch_all(step, watched)
-            return
-        self.clouds[cloud].launch(
-            step.offer,
-            name,
-            boot=boot(self.workspace, step.run, step.attempt, watched.spec, cloud, path=watched.path),
-            labels=labels(self.workspace, step.run, step.attempt),
-        )
-
-    def _launch_all(self, step: Launch, watched: Watched) -> None:
-        cloud, spec, path = step.offer.cloud, watched.spec, watched.path
-        launcher = self.clouds[cloud]
-        if not isinstance(launcher, LaunchesTogether):
+        cloud, spec = step.offer.cloud, watched.spec
+        launcher, own = self.clouds[cloud], labels(self.workspace, step.run, step.attempt)
+        start = boot(self.workspace, step.run, step.attempt, spec, cloud, path=watched.path)
+        if not step.members:
+            launcher.launch(step.offer, name, boot=start, labels=own)
+        elif isinstance(launcher, LaunchesTogether):
+            names = [machine for _, machine in sorted(step.members.items())]
+            launcher.launch_all(step.offer, names, boot=start, labels=own)
+        else:
             raise BadRequest(f"cloud `{cloud}` cannot launch the {spec.machine.nodes} nodes of a run together")
-        boots, named = {}, {}
-        for node, name in step.members.items():
-            boots[name] = boot(self.workspace, step.run, step.attempt, spec, cloud, path=path, node=node)
-            named[name] = labels(self.workspace, step.run, step.attempt, node=node)
-        launcher.launch_all(step.offer, boots, labels=named)
 
     def _reap(self, step: Reap) -> None:
         machine_record = self.observer.machine_records.find(step.machine) if step.machine_record else None

@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from outlast import private
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_NODE, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
 from outlast.clouds.traits import known_clouds, traits_of
 from outlast.kit import boot_script
 from outlast.records import mounts
@@ -34,9 +34,7 @@ shutdown -h now
 LIFE_MAX_S = 7 * 86400.0
 
 
-def boot(
-    workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "", node: int = 0
-) -> Boot:
+def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "") -> Boot:
     """Return the boot of one attempt; `path` is the submitter's PATH. It names secrets and contains none."""
     metadata = {
         "outlast-workspace": workspace.url,
@@ -48,7 +46,8 @@ def boot(
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
     if spec.machine.nodes > 1:
-        metadata["outlast-node"] = str(node)
+        # The same for all: a machine finds its rank by its name.
+        metadata["outlast-nodes"] = str(spec.machine.nodes)
     traits = traits_of(cloud)
     if traits.shares_host_files:
         # All machines of the local cloud share one disk: the next attempt can use data that an earlier one fetched.
@@ -193,9 +192,8 @@ def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
     return Boot(script=script, metadata=metadata, rights="supervisor")
 
 
-def labels(workspace: Workspace, run: str, attempt: int, *, node: int | None = None) -> dict[str, str]:
-    found = {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}
-    return found if node is None else {**found, LABEL_NODE: str(node)}
+def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:
+    return {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}
 
 
 def drop_secrets(workspace: Workspace, cloud: Cloud, run: str) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_NODE, LABEL_RUN
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN
 from outlast.testing.scheduler import Actor
 from outlast.testing.sim_store import SimStore
 from outlast.testing.simcloud import SimCloud, SimMachine, machines_of
@@ -164,14 +164,16 @@ def intent_before_effect(runs: dict[str, RunRecord], machine: SimMachine) -> Non
 
 def one_machine_an_attempt(cloud: SimCloud, machine: SimMachine) -> None:
     """Invariant 2: a repeated launch finds the first machine."""
-    labels = (LABEL_RUN, LABEL_ATTEMPT, LABEL_NODE)
-    mine = [machine.facts.labels.get(label, "") for label in labels]
-    twins = [
-        other.facts.name
-        for other in cloud.alive()
-        if other is not machine and [other.facts.labels.get(label, "") for label in labels] == mine
-    ]
+    mine = _seat_of(machine)
+    twins = [other.facts.name for other in cloud.alive() if other is not machine and _seat_of(other) == mine]
     require(not twins, "one_machine_an_attempt", f"{machine.facts.name} duplicates {twins}")
+
+
+def _seat_of(machine: SimMachine) -> tuple[str, str, str]:
+    """Return run and attempt of a machine, and its name if its run is distributed."""
+    labels = machine.facts.labels
+    several = "outlast-nodes" in machine.boot.metadata
+    return labels.get(LABEL_RUN, ""), labels.get(LABEL_ATTEMPT, ""), machine.facts.name if several else ""
 
 
 def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from outlast.testing.motoconditions import MotoConditions
-from outlast.testing.motofaults import FaultAnswer, FaultRules, refusal
+from outlast.testing.motofaults import FaultAnswer, FaultRules, empty_fleet, refusal
 from outlast.testing.motolife import Life
 
 Environ = dict[str, Any]
@@ -135,6 +135,13 @@ class Bridge:
             if made and not self._life.any_alive(made):
                 return refusal("IdempotentInstanceTerminated", "the instance of this token was terminated")
             return answer
+        if action == "CreateFleet" and (room := self._surroundings.now.room) is not None:
+            wanted = int(params["TargetCapacitySpecification.TotalTargetCapacity"])
+            left, least = room - self._life.count_alive(), _least(params)
+            if min(left, wanted) < max(1, least):
+                return empty_fleet("InsufficientInstanceCapacity", "no capacity for so many instances here")
+            granted = str(min(left, wanted))
+            body = urlencode({**params, "TargetCapacitySpecification.TotalTargetCapacity": granted}).encode()
         known = set(self._life.instances())
         answer = self._ask_moto(environ, body)
         made = [id for id in self._life.instances() if id not in known]
@@ -196,6 +203,14 @@ class Bridge:
         whole = b"".join(chunks)
         status, headers = caught[0]
         return FaultAnswer(int(status.split()[0]), whole, tuple(headers))
+
+
+def _least(params: dict[str, str]) -> int:
+    """Return the minimum capacity of a fleet; 0 without one."""
+    minimum = next((value for key, value in params.items() if key.endswith(".MinTargetCapacity")), "0")
+    single = any(key.endswith((".SingleAvailabilityZone", ".SingleInstanceType")) for key in params)
+    # EC2 accepts a minimum only together with one of these.
+    return int(minimum) if single else 0
 
 
 def _xml(action: str, inner: str) -> FaultAnswer:

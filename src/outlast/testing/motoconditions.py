@@ -38,6 +38,8 @@ class MotoConditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # Processors of machines with GPUs; None: no limit.
     gpu_quota: int | None = None
     default_vpc: bool = True
+    # Instances for which EC2 has room; None: no limit. A fleet without a minimum gets a part of what it requests.
+    room: int | None = None
     # Machines that have addresses (mode `root`) reach each other only if their group admits itself.
     groups: bool = False
     # Requests that show a terminated instance as `shutting-down`.

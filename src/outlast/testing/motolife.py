@@ -67,6 +67,9 @@ class Life:
         every = self.instances()
         return any(id in every and every[id].state not in ("terminated", "shutting-down") for id in ids)
 
+    def count_alive(self) -> int:
+        return sum(one.state not in ("terminated", "shutting-down") for one in self.instances().values())
+
     def some_image(self, region: str) -> str:
         from moto.ec2.models import ec2_backends
 
@@ -274,7 +277,8 @@ class Life:
             instance, backend = every[id], every[id].ec2_backend
             data = backend.get_launch_template_by_name(name).latest_version().data
             instance._placement.zone = zone or instance._placement.zone
-            instance.lifecycle = "spot"
+            spot = params.get("TargetCapacitySpecification.DefaultTargetCapacityType") == "spot"
+            instance.lifecycle = "spot" if spot else None
             for request in backend.spot_instance_requests.values():
                 request.type = "one-time" if request.instance is instance else request.type
             instance.user_data = data.get("UserData")
@@ -295,6 +299,7 @@ class Life:
         names = [value for key, value in params.items() if key.startswith("FleetId")]
         fleets = [backend.fleets[id] for backend in self._backends().values() for id in names if id in backend.fleets]
         ids = [request.instance.id for fleet in fleets for request in fleet.spot_requests]
+        ids += [one["instance"].id for fleet in fleets for one in fleet.on_demand_instances]
         return not self.any_alive(ids)
 
 

@@ -126,8 +126,8 @@ class SimAgent(NodeEffects):
         return AttemptPaths(home=self.folder, notice_file="", done_file="", **paths)
 
     def _live(self) -> None:
-        if "outlast-node" in self.machine.boot.metadata:
-            self.place = simplace.find_place(self, int(self.machine.boot.metadata["outlast-node"]))
+        if "outlast-nodes" in self.machine.boot.metadata:
+            self.place = simplace.find_place(self)
         agent = self
         agent.carry_out()
         while agent.place.nodes > 1 and (number := simplace.await_next(agent)):

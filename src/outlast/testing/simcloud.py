@@ -256,25 +256,22 @@ class SimCloudView:
         return self._effect("launch", lambda: self._slowly(act))
 
     def launch_all(
-        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+        self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
     ) -> Sequence[Machine]:
         """Create all or none. A request that fails on the way leaves some, which the next one completes."""
 
         def act() -> Sequence[Machine]:
             known = self.cloud.by_name
-            new = [name for name in boots if name not in known or not known[name].exists]
+            new = [name for name in names if name not in known or not known[name].exists]
             if new and self.cloud.scheduler.now < self.cloud.out_until.get(offer.zone, 0.0):
                 raise NoCapacity(f"{offer.zone} has no capacity for {offer.type}")
             self.cloud.check_room(offer.zone, len(new))
             rng = self.cloud.scheduler.rng
             if len(new) > 1 and rng.random() < self.cloud.faults.launch_partial:
                 for name in new[: rng.randrange(1, len(new))]:
-                    self.cloud.create(offer, name, boots[name], labels[name])
+                    self.cloud.create(offer, name, boot, labels)
                 raise CloudUnreachable("the connection broke while the machines were created")
-            return [
-                self.cloud.create(offer, name, boots[name], labels[name]).seen(self.cloud.scheduler.now)
-                for name in boots
-            ]
+            return [self.cloud.create(offer, name, boot, labels).seen(self.cloud.scheduler.now) for name in names]
 
         return self._effect("launch", lambda: self._slowly(act))
 

@@ -22,10 +22,10 @@ _BEAT_S = 2.0
 _NEXT_S = 120.0
 
 
-def find_place(agent: SimAgent, rank: int) -> NodePlace:
-    state = agent.retried(agent.workspace.story(agent.run).refresh)
+def find_place(agent: SimAgent) -> NodePlace:
+    state, name = agent.retried(agent.workspace.story(agent.run).refresh), agent.machine.facts.name
     machines = state.attempts[agent.number - 1].machines
-    return NodePlace(rank=rank, nodes=len(machines), machine=machines[rank])
+    return NodePlace(rank=machines.index(name), nodes=len(machines), machine=name)
 
 
 def make_node(agent: SimAgent) -> Node:

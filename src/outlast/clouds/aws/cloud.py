@@ -11,6 +11,7 @@ import msgspec
 from outlast.clouds.aws import machines, secrets, ssh_access, userdata, verify
 from outlast.clouds.aws.client import AwsClient, read_tags
 from outlast.clouds.aws.errors import Doc
+from outlast.clouds.aws.fleets import FleetsOfMany
 from outlast.clouds.aws.images import AwsImages
 from outlast.clouds.aws.instances import AwsInstances
 from outlast.clouds.aws.network import AwsNetwork
@@ -166,6 +167,25 @@ class AwsCloud(ImageStore):
             self.instances.wait(str(doc["InstanceId"]), "terminated")
         except NotFound:
             pass
+        data, places = self._launch_data(offer, name, boot, labels, image)
+        return self._require_labels(self.instances.launch(offer, name, data, labels, places), labels)
+
+    def launch_all(
+        self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
+    ) -> Sequence[Machine]:
+        """Launch with one fleet that has a minimum capacity in one zone: EC2 launches all instances or none."""
+        for name in names:
+            machines.check_name(name)
+        image = self._image(boot.image, gpu=bool(offer.gpu))
+        data, places = self._launch_data(offer, names[0], boot, labels, image)
+        together = FleetsOfMany(self.client, self.instances)
+        found = together.launch(offer, names, data, labels, places[0])
+        return [self._require_labels(found[name], labels) for name in names]
+
+    def _launch_data(
+        self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str], image: Doc
+    ) -> tuple[Doc, list[Doc]]:
+        """Return the parameters of a launch, and the places where it may be, best first."""
         network = AwsNetwork(self.client, boot.network or network_of(CLOUD, os.environ))
         boot = msgspec.structs.replace(boot, network=network.settings)
         keys: dict[str, str] = {}
@@ -181,8 +201,7 @@ class AwsCloud(ImageStore):
             profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
         )
         places = network.places([offer.zone] if offer.zone else list(self.catalogue.zones()))
-        data = network.applied(data)
-        return self._require_labels(self.instances.launch(offer, name, data, labels, places), labels)
+        return network.applied(data), places
 
     def _require_labels(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
         """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""
@@ -210,9 +229,11 @@ class AwsCloud(ImageStore):
 
     def delete(self, name: str) -> None:
         machines.check_name(name)
-        for doc in self.instances.docs({machines.TAG_NAME: name}):
+        docs = self.instances.docs({machines.TAG_NAME: name})
+        for doc in docs:
             self.instances.terminate(doc)
         self.instances.delete_fleets(name)
+        FleetsOfMany(self.client, self.instances).delete_unused(docs)
 
     def preempt(self, name: str, *, notice: bool = True) -> None:
         doc = self.instances.find(name)

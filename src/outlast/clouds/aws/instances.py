@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from outlast.clouds.aws import machines
 from outlast.clouds.aws.client import AwsClient, read_tags, tags
@@ -24,6 +25,7 @@ _ENDED_S = 900.0
 # A new instance may be missing in answers for some seconds.
 _VISIBLE_S = 60.0
 _WAIT_S_MAX = 300.0
+T = TypeVar("T")
 # Characters of the token in the name of a launch template.
 _TOKEN_LENGTH = 12
 
@@ -91,7 +93,7 @@ class AwsInstances:
         # The machine of the first token may be deleted by now: then use a new token.
         for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
-                id = self._when_profile_known(
+                id = self.when_profile_known(
                     lambda token: (
                         self._instant_fleet(name, data, places, token)
                         if fleet
@@ -101,12 +103,12 @@ class AwsInstances:
                 )
             except TokenSpent:
                 continue
-            launched = self._await_visible(id)
+            launched = self.await_visible(id)
             if launched["State"]["Name"] not in _ENDING:
                 return self._keep_oldest(name, launched)
         raise NotFound(f"machine `{name}` disappeared right after its launch")
 
-    def _when_profile_known(self, launch: Callable[[str], str], token: str) -> str:
+    def when_profile_known(self, launch: Callable[[str], T], token: str) -> T:
         """Launch, again while EC2 does not know a new instance profile. A refused launch has used up its token."""
         give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.2
         while True:
@@ -128,7 +130,7 @@ class AwsInstances:
         answer = self._client.ec2("run_instances", **plain, **placement, MinCount=1, MaxCount=1, ClientToken=token)
         return str(answer["Instances"][0]["InstanceId"])
 
-    def _await_visible(self, id: str) -> Doc:
+    def await_visible(self, id: str) -> Doc:
         """Return a new instance by its id. Raises CloudUnreachable if EC2 does not know it yet.
 
         Without the id, a listing that lags behind would look like a failed launch, and a second machine would follow.
@@ -150,6 +152,12 @@ class AwsInstances:
 
     def _instant_fleet(self, name: str, data: Doc, places: list[Doc], token: str) -> str:
         """Launch one spot instance and return its id."""
+        target = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"}
+        options = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
+        return self.instant_fleet(name, data, places, token, TargetCapacitySpecification=target, **options)[0]
+
+    def instant_fleet(self, name: str, data: Doc, places: list[Doc], token: str, **rules: Doc) -> list[str]:
+        """Launch instances by a fleet, and return their ids. Raises the fleet's error if it launched none."""
         template = f"outlast-{name}-{token[-_TOKEN_LENGTH:]}"
         # The template must not contain the type: the fleet's overrides do.
         common = {key: value for key, value in data.items() if key not in ("InstanceType", "TagSpecifications")}
@@ -170,8 +178,7 @@ class AwsInstances:
                         "Overrides": [{"InstanceType": data["InstanceType"], **place} for place in places],
                     }
                 ],
-                TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
-                SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+                **rules,
                 TagSpecifications=[*instance, {"ResourceType": "fleet", "Tags": instance[0]["Tags"]}],
             )
         finally:
@@ -180,7 +187,7 @@ class AwsInstances:
         ids = [str(id) for group in answer.get("Instances", []) for id in group.get("InstanceIds", [])]
         if not ids:
             raise from_fleet_errors(answer.get("Errors", []))
-        return ids[0]
+        return ids
 
     def _delete_template(self, template: str) -> None:
         try:
@@ -244,10 +251,14 @@ class AwsInstances:
             # A longer name belongs to another machine.
             if len(str(doc["LaunchTemplateName"])) == len(f"outlast-{name}-") + _TOKEN_LENGTH:
                 self._delete_template(str(doc["LaunchTemplateName"]))
+        self.delete_fleets_tagged(machines.TAG_MACHINE, name)
+
+    def delete_fleets_tagged(self, key: str, value: str) -> None:
+        """Delete the fleets with this tag, and their instances."""
         wanted = [
             {"Name": "resource-type", "Values": ["fleet"]},
-            {"Name": "key", "Values": [machines.TAG_MACHINE]},
-            {"Name": "value", "Values": [name]},
+            {"Name": "key", "Values": [key]},
+            {"Name": "value", "Values": [value]},
         ]
         ids = [str(tag["ResourceId"]) for tag in self._client.pages("ec2", "describe_tags", "Tags", Filters=wanted)]
         if not ids:

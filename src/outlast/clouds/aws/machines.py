@@ -20,12 +20,14 @@ TAG_NAME = "Name"
 TAG_PRICE = "outlast-price"
 TAG_MACHINE = "outlast-machine"
 TAG_RAN = "outlast-ran-s"
+# On the instances that one request launched together, and on their fleet.
+TAG_FLEET = "outlast-fleet"
 TAG_DELETED = "outlast-deleted"
 TAG_IMAGE = "outlast-from"
 TAG_SET = "outlast-set-"
 TAG_KEY = "outlast-key-"
 TAG_HOST_KEY = "outlast-host-key"
-_OWN = (TAG_DELETED, TAG_NAME, TAG_PRICE, TAG_MACHINE, TAG_RAN, TAG_IMAGE, TAG_HOST_KEY)
+_OWN = (TAG_DELETED, TAG_FLEET, TAG_NAME, TAG_PRICE, TAG_MACHINE, TAG_RAN, TAG_IMAGE, TAG_HOST_KEY)
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 # EC2 allows only these characters in names of tags that an instance reads in its metadata.

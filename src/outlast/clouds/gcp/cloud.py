@@ -33,7 +33,7 @@ from outlast.clouds.gcp.offers import CLOUD, GcpOffers
 from outlast.clouds.gcp.prices import PriceBook, series_of
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
-from outlast.errors import AlreadyExists, BadRequest, NoCapacity, NotFound, PolicyDenied
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NoCapacity, NotFound, PolicyDenied
 from outlast.spec.network import NetworkSpec, network_of
 
 if TYPE_CHECKING:
@@ -173,16 +173,8 @@ class GcpCloud(ImageStore):
     # Life cycle of a machine
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
-        check_name(name)
-        if offer.cloud != self.name:
-            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
-        image, least_gb = self._source(boot.image, gpu=bool(offer.gpu))
-        # Google refuses a disk that is smaller than its image.
         network = boot.network or network_of(CLOUD, os.environ)
-        boot = msgspec.structs.replace(boot, disk_gb=max(boot.disk_gb, least_gb), network=network)
-        account = self.supervisor_account if boot.rights == "supervisor" else self.account
-        user = ssh_access.login_name(self.client)
-        body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
+        body = self._body(offer, name, msgspec.structs.replace(boot, network=network), labels)
         try:
             # Search all zones: names are unique per zone only, and a second launch must not create a second machine.
             # An attempt of a run is placed in one zone only, so other zones may be silent.
@@ -203,6 +195,51 @@ class GcpCloud(ImageStore):
             return self._delete_duplicates(answer.doc, answer.at, labels)
         raise NotFound(f"machine `{name}` disappeared right after its launch")
 
+    def launch_all(
+        self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
+    ) -> Sequence[Machine]:
+        """Launch with `bulkInsert`, whose `minCount` makes Google delete what it created if it has too few machines."""
+        network = boot.network or network_of(CLOUD, os.environ)
+        boot = msgspec.structs.replace(boot, network=network)
+        missing = self._missing(names, offer.zone)
+        body = self._body(offer, names[0], boot, labels)
+        # As for one machine: the server remembers an id for an hour.
+        key = f"bulk/{'/'.join(missing)}/{offer.zone}"
+        for request in (key, f"{key}/{uuid.uuid4()}"):
+            if not (left := self._missing(missing, offer.zone)):
+                break
+            self._insert(offer, request, body, network, names=left)
+        if left := self._missing(missing, offer.zone):
+            raise CloudUnreachable(f"Google does not have {', '.join(left)} after their launch", hint="it is retried")
+        found = [self.instances.get(offer.zone, name) for name in names]
+        for one in found:
+            self._correct_notice(one.doc)
+            # Until lists show it, a deletion would not find it.
+            self.instances.await_listed(one.doc)
+        return [self._require_labels(one.doc, one.at, labels) for one in found]
+
+    def _missing(self, names: Sequence[str], zone: str) -> list[str]:
+        """Return the names of which the zone has no machine. Lists lag behind, so each is asked for."""
+        missing = []
+        for name in names:
+            try:
+                self.instances.get(zone, name)
+            except NotFound:
+                missing.append(name)
+        return missing
+
+    def _body(self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str]) -> Doc:
+        """Return the body of the request that creates a machine."""
+        check_name(name)
+        if offer.cloud != self.name:
+            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
+        image, least_gb = self._source(boot.image, gpu=bool(offer.gpu))
+        # Google refuses a disk that is smaller than its image.
+        boot = msgspec.structs.replace(boot, disk_gb=max(boot.disk_gb, least_gb))
+        account = self.supervisor_account if boot.rights == "supervisor" else self.account
+        user = ssh_access.login_name(self.client)
+        return machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
+
     def _delete_duplicates(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
         """Return the oldest machine of that name, and delete the others.
 
@@ -218,18 +255,20 @@ class GcpCloud(ImageStore):
         self.instances.remember(str(oldest["name"]), last(oldest["zone"]))
         return self.instances.describe(oldest, seen_at)
 
-    def _insert(self, offer: Offer, key: str, body: Doc, network: NetworkSpec) -> None:
-        series = series_of(offer.type)
-        if series in self._short_notice:
-            body = machines.with_short_notice(body)
+    def _insert(self, offer: Offer, key: str, body: Doc, network: NetworkSpec, *, names: Sequence[str] = ()) -> None:
+        """Create one machine, or with `names` all of these or none."""
+        series, path = series_of(offer.type), f"zones/{offer.zone}/instances"
+        wanted = machines.with_short_notice(body) if series in self._short_notice else body
+        if names:
+            path, wanted = f"{path}/bulkInsert", machines.bulk_body(wanted, names)
         try:
-            self.client.change("POST", f"zones/{offer.zone}/instances", key=key, body=body)
+            self.client.change("POST", path, key=key, body=wanted)
         except AlreadyExists:
             pass  # an answer was lost, or another process launches it; the caller checks whose it is
         except BadRequest as problem:
             if machines.refuses_notice(problem.message) and series not in self._short_notice:
                 self._short_notice.add(series)
-                return self._insert(offer, f"{key}/short", body, network)
+                return self._insert(offer, f"{key}/short", body, network, names=names)
             if is_missing_type(problem):
                 why = f"zone `{offer.zone}` has no `{offer.type}`"
                 raise NoCapacity(why, hint="the next zone is tried") from problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -93,6 +93,25 @@ def insert_body(
             {"acceleratorType": f"{zone}/acceleratorTypes/{accelerator}", "acceleratorCount": offer.gpus}
         ]
     return body
+
+
+def bulk_body(body: Doc, names: Sequence[str]) -> Doc:
+    """Return the body of a request that creates all machines of these names or none, from that of one machine.
+
+    The properties of a bulk request contain names of types instead of their paths.
+    """
+    common = {key: value for key, value in body.items() if key != "name"}
+    common["machineType"] = last(body["machineType"])
+    (disk,) = body["disks"]
+    new = {**disk["initializeParams"], "diskType": last(disk["initializeParams"]["diskType"])}
+    common["disks"] = [{**disk, "initializeParams": new}]
+    if "guestAccelerators" in body:
+        common["guestAccelerators"] = [
+            {**one, "acceleratorType": last(one["acceleratorType"])} for one in body["guestAccelerators"]
+        ]
+    count = str(len(names))
+    named: Doc = {name: {} for name in names}
+    return {"count": count, "minCount": count, "perInstanceProperties": named, "instanceProperties": common}
 
 
 def _own_registry(boot: Boot) -> bool:

@@ -78,18 +78,18 @@ class LocalCloud(HostSetup, SharedResources):
 
     @with_os_errors
     def launch_all(
-        self, offer: Offer, boots: Mapping[str, Boot], *, labels: Mapping[str, Mapping[str, str]]
+        self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
     ) -> Sequence[Machine]:
-        for name, boot in boots.items():
+        for name in names:
             self._check_launch(offer, name, boot)
-        ready = {name: self.with_database_ports(boot) for name, boot in boots.items()}
+        boot = self.with_database_ports(boot)
         with self._locked():
-            new = [name for name in ready if not self._folder(name).exists()]
+            new = [name for name in names if not self._folder(name).exists()]
             self._zones.check_capacity(offer.zone, chain(self._counts(offer.zone), new[1:]), spot=offer.spot)
-            locks = {name: self._claim(self._folder(name), offer, ready[name], labels[name]) for name in new}
+            locks = {name: self._claim(self._folder(name), offer, boot, labels) for name in new}
         for name, lock in ((name, lock) for name, lock in locks.items() if lock is not None):
             self._switch_on(self._folder(name), lock)
-        return [self.machine(name) for name in boots]
+        return [self.machine(name) for name in names]
 
     @with_os_errors
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
