@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import pytest
 
 from tests.e2e.test_survival import assert_nothing_left
+from tests.support.gang import expected, write_gang
 from tests.support.home import Home
 
-PROGRAM = Path(__file__).parent.parent / "support" / "lockstep.py"
 STEPS = 80
 
 
-def expected(steps: int, nodes: int) -> str:
-    """Return the result of an undisturbed training with shards."""
-    values = [f"begin {rank}" for rank in range(nodes)]
-    for step in range(steps):
-        joined = "".join(values)
-        values = [hashlib.sha256(f"{joined}{step}{rank}".encode()).hexdigest()[:16] for rank in range(nodes)]
-    return " ".join(values)
-
-
-def write_job(home: Home, nodes: int, *, hold: int = 0, layout: str = "shards") -> None:
-    home.write("train.py", PROGRAM.read_text())
-    home.write(
-        "outlast.toml",
-        f'name = "gang"\nenv = {{ HOLD_UNTIL = "{hold}" }}\n'
-        f'command = "python3 train.py {STEPS} 0.05 {layout}"\n[machine]\nnodes = {nodes}\n'
-        '[checkpoint]\npath = "checkpoints"\n[limits]\nno_progress = 100\n',
-    )
+def write_job(home: Home, nodes: int, *, hold: int = 0) -> None:
+    write_gang(home, "local", "", nodes=nodes, hold=hold, steps=STEPS)
 
 
 def saved(home: Home, attempt: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.aws.fleets import FleetsOfMany
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Requirements
 from outlast.errors import CloudUnreachable, NoCapacity
+from tests.integration.aws.home import at_home, left
 from tests.integration.aws.test_faults import nothing_is_left
 from tests.support.aws import Bridge
+from tests.support.gang import lose_one_of_two, write_gang
 from tests.support.waiting import eventually
 
 
@@ -124,3 +127,15 @@ def launch_and_die(gang: Gang, number: int) -> None:
         patch.setattr(FleetsOfMany, "_named", dies)
         with pytest.raises(Killed):
             gang.launch()
+
+
+@pytest.mark.full
+def test_a_distributed_run_loses_one_machine_and_replaces_only_this_one(
+    cloud: AwsCloud, bridge: Bridge, tmp_path: Path
+) -> None:
+    bridge.grace(6.0)
+    with at_home(tmp_path, bridge, cloud) as home:
+        write_gang(home, "aws", 'type = "c6i.large"')
+        lose_one_of_two(home)
+        assert cloud.machines() == []
+        assert left(cloud.client) == {}

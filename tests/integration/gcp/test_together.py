@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Offer, Requir
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.errors import CloudUnreachable, NoCapacity
 from outlast_gcp_emulator.faults import Fault
+from tests.integration.gcp.home import at_home
+from tests.support.gang import lose_one_of_two, write_gang
 from tests.support.gcp import ZONE, Rehearsal
 from tests.support.waiting import eventually
 
@@ -72,3 +75,13 @@ def test_a_lost_answer_leads_to_no_second_set_of_machines(
     rehearsal.endpoint.faults.clear()
     gcp.launch_all(offer, names, boot=BOOT, labels=LABELS)
     assert sorted(one.name for one in gcp.machines(LABELS)) == names
+
+
+@pytest.mark.full
+def test_a_distributed_run_loses_one_machine_and_replaces_only_this_one(
+    gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
+) -> None:
+    with at_home(tmp_path, rehearsal, gcp) as home:
+        write_gang(home, "gcp", 'type = "e2-standard-2"\nzones = ["us-central1-a"]')
+        lose_one_of_two(home)
+        assert gcp.machines() == []
