@@ -55,7 +55,9 @@ class NodeEffects(ABC):
         resumed = self._restore(candidates)
         self._report_damaged(node, candidates, resumed)
         if resumed is not None and not any(one.id == resumed.id for one in candidates):
-            raise WorkspaceError(f"checkpoint {resumed.id} is damaged on another node, and there is no older one")
+            raise WorkspaceError(
+                f"checkpoint {resumed.id} is damaged on another node; the next attempt starts without it"
+            )
         return resumed
 
     def _report_damaged(self, node: Node, candidates: list[Checkpoint], resumed: Checkpoint | None) -> None:

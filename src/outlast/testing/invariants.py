@@ -170,10 +170,8 @@ def one_machine_an_attempt(cloud: SimCloud, machine: SimMachine) -> None:
 
 
 def _seat_of(machine: SimMachine) -> tuple[str, str, str]:
-    """Return run and attempt of a machine, and its name if its run is distributed."""
-    labels = machine.facts.labels
-    several = "outlast-nodes" in machine.boot.metadata
-    return labels.get(LABEL_RUN, ""), labels.get(LABEL_ATTEMPT, ""), machine.facts.name if several else ""
+    labels, name = machine.facts.labels, machine.facts.name if "outlast-nodes" in machine.boot.metadata else ""
+    return labels.get(LABEL_RUN, ""), labels.get(LABEL_ATTEMPT, ""), name
 
 
 def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:

@@ -1,4 +1,4 @@
-"""Fleets of several instances for a distributed run: all or none, each with a name of its own.
+"""Fleets of several instances for a distributed run: all or none, each under a separate name.
 
 A fleet gives all its instances the same tags. They begin with the name of the first machine, and get their own names
 right afterwards. If the caller dies in between, the next launch continues, and deleting the first name deletes all.
@@ -85,7 +85,7 @@ class FleetsOfMany:
         raise CloudUnreachable(f"EC2 ended {', '.join(names)} right after their launch", hint="it is retried later")
 
     def _assign(self, names: Sequence[str], docs: Iterable[Doc]) -> dict[str, Doc]:
-        """Give each live instance a name of its own, and return them by name. Delete those for which none is left."""
+        """Give each live instance a separate name, and return them by name. Delete those for which none is left."""
         ours = [doc for doc in docs if _name_of(doc) in names]
         # An instance that was named before keeps its name. The order is the same in every process.
         ours.sort(key=lambda doc: (_has_ended(doc), not _is_named(doc), doc["LaunchTime"], doc["InstanceId"]))

@@ -201,15 +201,15 @@ class GcpCloud(ImageStore):
         """Launch with `bulkInsert`, whose `minCount` makes Google delete what it created if it has too few machines."""
         network = boot.network or network_of(CLOUD, os.environ)
         boot = msgspec.structs.replace(boot, network=network)
-        missing = self._missing(names, offer.zone)
+        missing = self.instances.missing(names, offer.zone)
         body = self._body(offer, names[0], boot, labels)
         # As for one machine: the server remembers an id for an hour.
         key = f"bulk/{'/'.join(missing)}/{offer.zone}"
         for request in (key, f"{key}/{uuid.uuid4()}"):
-            if not (left := self._missing(missing, offer.zone)):
+            if not (left := self.instances.missing(missing, offer.zone)):
                 break
             self._insert(offer, request, body, network, names=left)
-        if left := self._missing(missing, offer.zone):
+        if left := self.instances.missing(missing, offer.zone):
             raise CloudUnreachable(f"Google does not have {', '.join(left)} after their launch", hint="it is retried")
         found = [self.instances.get(offer.zone, name) for name in names]
         for one in found:
@@ -217,16 +217,6 @@ class GcpCloud(ImageStore):
             # Until lists show it, a deletion would not find it.
             self.instances.await_listed(one.doc)
         return [self._require_labels(one.doc, one.at, labels) for one in found]
-
-    def _missing(self, names: Sequence[str], zone: str) -> list[str]:
-        """Return the names of which the zone has no machine. Lists lag behind, so each is asked for."""
-        missing = []
-        for name in names:
-            try:
-                self.instances.get(zone, name)
-            except NotFound:
-                missing.append(name)
-        return missing
 
     def _body(self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str]) -> Doc:
         """Return the body of the request that creates a machine."""
@@ -362,10 +352,7 @@ class GcpCloud(ImageStore):
         return ssh_access.access(self.client, doc, machine.address)
 
     def admit(self, name: str, ssh_key: str) -> None:
-        line = ssh_key.strip()
-        if "\n" in line or len(line.split()) < 2 or "\0" in line:
-            raise BadRequest(f"invalid public ssh key `{line[:40]}`", hint="expected one line, as in `id_ed25519.pub`")
-        entry = f"{ssh_access.login_name(self.client)}:{line}"
+        entry = ssh_access.metadata_entry(self.client, ssh_key)
 
         def added(before: Mapping[str, str]) -> dict[str, str]:
             lines = [one for one in before.get("ssh-keys", "").splitlines() if one.strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, ZonesUnreachable
 from outlast.clouds.gcp import labels as label
@@ -89,6 +89,16 @@ class GcpInstances:
         answer = self._client.compute("GET", f"zones/{zone}/instances/{name}", query={"fields": fields})
         self.remember(name, zone)
         return answer
+
+    def missing(self, names: Sequence[str], zone: str) -> list[str]:
+        """Return the names of which the zone has no machine. Lists lag behind, so each is asked for."""
+        missing = []
+        for name in names:
+            try:
+                self.get(zone, name)
+            except NotFound:
+                missing.append(name)
+        return missing
 
     def machine(self, name: str) -> Machine:
         return self.describe(*self.find(name))

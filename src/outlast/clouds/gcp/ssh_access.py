@@ -121,3 +121,11 @@ def allow_ssh(client: GcpClient, *, direct: bool) -> None:
     if not set(ranges) <= set(known):
         wanted = sorted({*known, *ranges})
         client.change("PATCH", path, body={"sourceRanges": wanted})
+
+
+def metadata_entry(client: GcpClient, ssh_key: str) -> str:
+    """Return the line of the metadata `ssh-keys` that admits a public key. Raises BadRequest."""
+    line = ssh_key.strip()
+    if "\n" in line or len(line.split()) < 2 or "\0" in line:
+        raise BadRequest(f"invalid public ssh key `{line[:40]}`", hint="expected one line, as in `id_ed25519.pub`")
+    return f"{login_name(client)}:{line}"
