@@ -200,9 +200,8 @@ class GcpCloud(ImageStore):
     ) -> Sequence[Machine]:
         """Launch with `bulkInsert`, whose `minCount` makes Google delete what it created if it has too few machines."""
         network = boot.network or network_of(CLOUD, os.environ)
-        boot = msgspec.structs.replace(boot, network=network)
         missing = self.instances.missing(names, offer.zone)
-        body = self._body(offer, names[0], boot, labels)
+        body = self._body(offer, names[0], msgspec.structs.replace(boot, network=network), labels)
         # As for one machine: the server remembers an id for an hour.
         key = f"bulk/{'/'.join(missing)}/{offer.zone}"
         for request in (key, f"{key}/{uuid.uuid4()}"):
