@@ -267,6 +267,14 @@ def test_a_long_wait_is_reported_once_and_belongs_to_its_first_event() -> None:
     assert described(events, rule, now=120.0) == [(2, "waiting")]
     events.append(ev.Waiting(why="no quota", at=115.0))
     assert described(events, rule, now=300.0) == [(2, "waiting")]
+    assert described(events, NotifySpec(events=("failed",), waiting_after_s=100.0), now=300.0) == []
+
+
+@pytest.mark.parametrize("end", [ev.Cancelled(why="", at=120.0), placed(1)])
+def test_a_run_that_waits_no_longer_is_not_reported(end: ev.Event) -> None:
+    rule = NotifySpec(events=("waiting",), waiting_after_s=100.0)
+    events = [ev.Submitted(at=0.0), ev.Waiting(why="no capacity", at=10.0), end]
+    assert described(events, rule, now=300.0) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,16 @@ def test_a_submission_beside_a_collection_is_refused_and_the_next_one_uses_anoth
     assert workspace.bucket.get(copy) == b"code"
 
 
+def test_a_mark_is_removed_only_when_its_collector_has_been_dead_for_a_week(tmp_path: Path) -> None:
+    workspace = open_workspace(str(tmp_path / "workspace"))
+    workspace.bucket.create("collecting/code/fresh/a", b"")
+    workspace.bucket.create("collecting/code/stale/a", b"")
+    week_ago = time.time() - 7 * 86400 - 60
+    os.utime(f"{workspace.url}/collecting/code/stale/a", (week_ago, week_ago))
+    Collector(workspace).collect()
+    assert [entry.key for entry in workspace.bucket.list("collecting/")] == ["collecting/code/fresh/a"]
+
+
 def test_kept_outputs_stay_listed_with_the_story(workspace: Workspace) -> None:
     run = ended(workspace)
     result = delete_runs(workspace, [run], keep_outputs=True)
@@ -196,6 +208,20 @@ def test_an_interrupted_deletion_is_completed_by_the_next_prune(workspace: Works
     assert result.runs == ()
     assert list(workspace.bucket.list(f"runs/{first}/")) == []
     assert [record.run for record in EndedRuns(workspace).newest()[0]] == [second]
+
+
+def test_a_submission_that_was_given_up_is_deleted_after_a_while_and_its_name_stays_taken(tmp_path: Path) -> None:
+    workspace = open_workspace(str(tmp_path / "workspace"))
+    EndedRuns(workspace).rebuild()
+    run = workspace.reserve(Spec(name="run", command="train"), CodeRecord(), who="ada", version="").run
+    prune(workspace, RetentionSpec(older_than_s=1e9))
+    files = [path for path in Path(workspace.url, "runs", run).rglob("*") if path.is_file()]
+    assert files, "a fresh request was deleted"
+    for path in files:
+        os.utime(path, (1e9, 1e9))
+    prune(workspace, RetentionSpec(older_than_s=1e9))
+    assert list(workspace.bucket.list(f"runs/{run}/")) == []
+    assert workspace.reserve(Spec(name="run", command="train"), CodeRecord(), who="ada", version="").run != run
 
 
 def test_pages_of_the_index_lose_only_the_deleted_runs(workspace: Workspace) -> None:
