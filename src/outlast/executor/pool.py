@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from outlast.errors import Exists, Missing, StoreUnreachable
+from outlast.errors import Exists, Missing, OutlastError, StoreUnreachable
 from outlast.executor import pickling
 from outlast.executor.fleet import Fleet, Report
 from outlast.executor.futures import BrokenPool, CallFuture, settle
@@ -170,11 +170,14 @@ class Pool:
     def _serve(self) -> None:
         poll_s = _POLL_REMOTE_S if self._far else _POLL_S
         while True:
+            worked = False
             try:
-                worked = self._round()
+                worked = not self.broken and self._round()
             except StoreUnreachable:
-                worked = False
                 time.sleep(_RETRY_S)
+            except OutlastError as problem:
+                # Nothing repeats what the workspace refuses; without this the futures would wait for ever.
+                self._break(f"{problem.message}; {problem.hint}" if problem.hint else problem.message)
             with self._lock:
                 if self._closing and not self._calls:
                     break

@@ -15,6 +15,7 @@ import pytest
 import outlast
 from outlast.executor.records import PoolKeys
 from outlast.store.bucket import open_bucket
+from outlast.store.shared import marks_of
 from tests.integration.executor.team import executor, preempt_one
 from tests.support.home import Home
 from tests.support.waiting import eventually, patience
@@ -74,6 +75,18 @@ def test_results_exceptions_and_order_are_those_of_any_executor(here: Home) -> N
     for prefix in (keys.calls, keys.queue, keys.results, keys.blobs):
         assert list(bucket.list(prefix)) == []
     eventually(lambda: not here.machines(), within_s=30, what="the end of the machines")
+
+
+def test_a_worker_that_the_workspace_refuses_breaks_the_pool(here: Home) -> None:
+    """The code of the workers is being collected: their submission is refused, and every call must learn that."""
+    with executor(max_workers=1) as pool:
+        bucket = open_bucket(here.environment["OUTLAST_WORKSPACE"])
+        for key in pool._pool.fleet._prepared.code.shared_keys:
+            bucket.create(marks_of(key) + "collector", b"")
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="being deleted"):
+            pool.submit(square, 2).result(timeout=patience(60))
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            pool.submit(square, 2)
 
 
 def test_a_call_is_cancelled_only_before_a_worker_has_it(here: Home) -> None:
