@@ -155,6 +155,8 @@ class AttemptWriter:
         waiting = [a for a in self.story.state.attempts[: self.number - 1] if a.phase != "over"]
         now = self.workspace.bucket.now(f"runs/{self.run}/clock")
         for attempt in waiting:
+            if not attempt.notice_event:
+                return False  # it works: this attempt was placed ahead of its notice
             noticed = self.workspace.bucket.head(f"runs/{self.run}/story/{attempt.notice_event:08d}.json").modified_at
             if now < noticed + attempt.grace_s:
                 return False

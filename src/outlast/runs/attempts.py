@@ -47,6 +47,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     preempted: bool = False
     # The supervisor itself moved the run.
     moved: bool = False
+    # It was placed while the attempt before worked.
+    ahead: bool = False
     keep_s: float = 0.0
     # Why the newest state of the checkpoint folder was not committed; empty if it was.
     unsaved: str = ""

@@ -58,6 +58,8 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     machine: str = ""
     # Of a distributed run: the machines in the order of their ranks. Those of the attempt before are kept.
     members: tuple[str, ...] = ()
+    # The attempt before works on: it receives its notice only when this one has a machine.
+    ahead: bool = False
 
 
 class LaunchRefused(_Event, frozen=True, kw_only=True, tag="launch_refused"):

@@ -54,7 +54,26 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last(self) -> Attempt | None:
-        return self.attempts[-1] if self.attempts else None
+        """The attempt on which the run depends: the newest, unless that is only to replace one that works."""
+        for attempt in reversed(self.attempts):
+            if attempt.ahead and not attempt.started_at and (attempt.phase == "over" or self._works_before(attempt)):
+                continue
+            return attempt
+        return None
+
+    @property
+    def launching(self) -> Attempt | None:
+        """The attempt whose machine is to be launched, or boots."""
+        newest = self.attempts[-1] if self.attempts else None
+        return newest if newest is not None and newest.phase == "placed" else None
+
+    @property
+    def ahead(self) -> Attempt | None:
+        """The attempt that waits for a machine while the one before it works."""
+        return self.launching if self.launching is not self.last else None
+
+    def _works_before(self, attempt: Attempt) -> bool:
+        return any(earlier.phase == "started" for earlier in self.attempts[: attempt.number - 1])
 
     @property
     def current(self) -> Attempt | None:
@@ -129,6 +148,8 @@ def why_illegal(state: RunState, event: Event) -> str:
     if not 1 <= event.attempt <= len(state.attempts):
         return f"attempt {event.attempt} does not exist"
     attempt = state.attempts[event.attempt - 1]
+    if isinstance(event, ev.Started) and any(a.phase == "started" for a in state.attempts[: event.attempt - 1]):
+        return f"an attempt before {event.attempt} works, and has received no notice"
     if isinstance(event, ev.Noticed) and is_another_node(attempt, event):
         return ""
     if attempt.phase not in EDGES[type(event)]:
@@ -142,8 +163,10 @@ def _illegal_place(state: RunState, event: ev.Placed) -> str:
     if event.attempt != len(state.attempts) + 1:
         return f"the next attempt is {len(state.attempts) + 1}"
     last = state.last
-    # Handoff: the successor of a noticed attempt is placed at once. Otherwise only one attempt is active at a time.
-    if last and last.phase not in ("over", "noticed"):
+    # Handoff: the successor of a noticed attempt is placed at once, and that of a working one ahead of its notice.
+    # Otherwise only one attempt is active at a time.
+    ahead = event.ahead and last is not None and last.phase == "started" and last.nodes == 1 and not event.members
+    if last and last.phase not in ("over", "noticed") and not ahead:
         return f"attempt {last.number} is {last.phase}"
     if sum(a.phase != "over" for a in state.attempts) > 1:
         return "two attempts are active already"
@@ -244,6 +267,7 @@ def _new_attempt(event: ev.Placed) -> Attempt:
         price_usd_per_hour=event.price_usd_per_hour,
         on_demand_usd_per_hour=event.on_demand_usd_per_hour,
         placed_at=event.at,
+        ahead=event.ahead,
     )
 
 

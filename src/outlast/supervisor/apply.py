@@ -303,14 +303,15 @@ class Applier:
             on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
             machine=members[0],
             members=members if step.nodes > 1 else (),
+            ahead=step.ahead,
             at=self.clock(),
         )
 
     def _record_refusal(self, step: Launch, problem: CloudError) -> None:
         """Record why a launch failed, unless its attempt is over by now. Re-raises temporary errors."""
         watched = self.observer.watched.get(step.run)
-        last = watched.story.state.last if watched else None
-        if watched is None or last is None or (last.number, last.phase) != (step.attempt, "placed"):
+        launching = watched.story.state.launching if watched else None
+        if watched is None or launching is None or launching.number != step.attempt:
             return
         match problem:
             case NoQuota() if not watched.spec.machine.other_clouds:

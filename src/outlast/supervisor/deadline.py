@@ -10,21 +10,23 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from outlast.billing.egress import moving_usd
 from outlast.clouds.cloud import Offer
 from outlast.clouds.traits import traits_of
 from outlast.policy import Choice, OnDemand, PolicyView, Spot, decide
 from outlast.policy.decide import break_even_s
-from outlast.policy.lifetimes import CYCLE_S, CYCLES
+from outlast.policy.lifetimes import CYCLE_S, CYCLES, mean_life_s
 from outlast.policy.view import ON_DEMAND
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.spec import Spec
 from outlast.supervisor.world import Move, RunView, Wait, World, cooldown_until
 
-# A working machine is not left for a zone that lacked capacity this recently, unless a machine started there since:
-# only a launch shows whether there is capacity again, and it may be refused.
-OUTAGE_S = 3600.0
+# How often a run with a machine requests another one in a zone that lacked capacity. A refusal costs nothing.
+ASK_S = 600.0
+# Two refusals that are further apart belong to different outages: capacity may have come and gone in between.
+OUTAGE_GAP_S = 2 * ASK_S
 
 # Start times and lifetimes are measured from the stories of this many other runs.
 STORIES = 50
@@ -149,8 +151,8 @@ def next_place(world: World, view: RunView) -> Offer | Wait | None:
     return _offer(world, view, choice)
 
 
-def next_move(world: World, view: RunView) -> Move | None:
-    """Return the move of a run to a better machine, once it pays; None to stay."""
+def next_move(world: World, view: RunView) -> Offer | None:
+    """Return where a run with a working machine should move, once that pays; None to stay."""
     last = view.state.last
     if last is None or last.phase != "started" or not view.spec.uses_policy:
         return None
@@ -158,18 +160,30 @@ def next_move(world: World, view: RunView) -> Move | None:
     if policy is None or policy.work_left_s <= policy.on_demand.start_s:
         return None  # the work ends before another machine would have started
     choice = decide(policy)
-    if choice.kind == "wait" or choice.held == policy.held or _offer(world, view, choice) is None:
+    if choice.kind == "wait" or choice.held == policy.held:
         return None
     if choice.kind == "spot" and world.now - last.started_at < _payback_s(policy, choice):
         return None
-    cloud = view.spec.machine.cloud
-    where = f"spot in {choice.place}" if choice.kind == "spot" else "on demand, to be in time"
-    return Move(
-        run=view.run,
-        attempt=last.number,
-        why=f"moves to {where}",
-        grace_s=traits_of(cloud).grace_s,
-    )
+    return _offer(world, view, choice)
+
+
+def leaves_boot(world: World, view: RunView) -> bool:
+    """Return whether a spot machine that still boots must be given up for an on-demand machine, to be in time."""
+    booting = view.state.launching
+    if booting is None or not booting.spot or booting.nodes > 1 or not view.spec.uses_policy:
+        return False
+    policy = policy_view(world, view)
+    if policy is None or policy.time_left_s is None:
+        return False
+    choice = decide(policy)
+    return choice.kind == "on demand" and policy.held != ON_DEMAND and _offer(world, view, choice) is not None
+
+
+def move_of(view: RunView, attempt: Attempt, *, spot: bool, zone: str) -> Move:
+    """Return the step that lets a working attempt save and stop, because the run has a better machine."""
+    where = f"spot in {zone}" if spot else "on demand, to be in time"
+    grace_s = traits_of(view.spec.machine.cloud).grace_s
+    return Move(run=view.run, attempt=attempt.number, why=f"moves to {where}", grace_s=grace_s)
 
 
 def _payback_s(policy: PolicyView, choice: Choice) -> float:
@@ -203,41 +217,74 @@ def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
 def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> Spot:
     now = world.now
     here = [a for a in history if a.spot and (a.cloud, a.zone, a.type) == (offer.cloud, offer.zone, offer.type)]
-    lives = [a for a in here if a.outcome != "refused"]
-    refused_until = cooldown_until(world, offer, view.spec.machine.nodes)
+    seen = watched(here, now)
     mine = _held(view)
     holds = mine is not None and mine.spot and mine.zone == offer.zone
-    # A zone that just preempted a machine counts as full until a machine starts there.
-    up = holds or (refused_until <= now and not any(a.phase == "noticed" and not a.moved for a in lives))
-    if up and mine is not None and not mine.spot and now - _unavailable_at(here) < OUTAGE_S:
+    # A zone that is about to take a machine away counts as full.
+    noticed = any(a.phase == "noticed" and not a.moved for a in here)
+    up = holds or (cooldown_until(world, offer, view.spec.machine.nodes) <= now and not noticed)
+    if up and not holds and mine is not None and now - seen.bad_at < ASK_S:
         up = False
-    began = [a.placed_at for a in lives if a.phase in ("placed", "started")]
-    ended = [a.over_at for a in here if a.phase == "over"]
-    if up:
-        age_s = now - min(began) if began else 0.0
-    else:
-        age_s = now - max([*ended, *[a.noticed_at for a in lives if a.noticed_at]], default=now)
-    up_s = sum((a.over_at or now) - a.placed_at for a in lives)
-    first = min((a.placed_at for a in here), default=now)
-    return Spot(
+    spot = Spot(
         name=offer.zone,
         price=offer.price_usd_per_hour,
         up=up,
-        age_s=max(0.0, age_s),
         start_s=_start_s(here, offer.cloud) if any(a.started_at for a in here) else _start_s(history, offer.cloud),
-        ups=sum(_was_preempted(a) for a in lives),
-        up_s=up_s,
-        seen_s=now - first,
+        ups=seen.losses,
+        up_s=seen.up_s,
+        seen_s=seen.up_s + seen.down_s,
         move_usd=moving_usd(view.state, world.workspace_url, offer.cloud),
         advised_life_s=offer.advised_life_s,
     )
+    return replace(spot, age_s=max(0.0, _age_s(spot, seen, now)))
 
 
-def _unavailable_at(here: list[Attempt]) -> float:
-    """Return when a zone last preempted or refused a machine; never if another started there since."""
-    bad = max((a.noticed_at or a.over_at for a in here if a.outcome == "refused" or _was_preempted(a)), default=0.0)
-    good = max((a.started_at for a in here if a.phase == "started"), default=0.0)
-    return bad if bad > good else -math.inf
+def _age_s(spot: Spot, seen: Watched, now: float) -> float:
+    if not spot.up:
+        return now - seen.down_since if math.isfinite(seen.down_since) else 0.0
+    if seen.lives:
+        return now - seen.up_since
+    # Without a machine there, the age of its capacity is unknown: the mean, or less if there was none since.
+    return min(mean_life_s(spot), now - seen.bad_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What attempts in one zone have shown about its capacity."""
+
+    # Whether a machine lives there, and since when.
+    lives: bool
+    up_since: float
+    # The last refusal or preemption, and the begin of that outage; minus infinity if a machine lived there since.
+    bad_at: float
+    down_since: float
+    up_s: float
+    down_s: float
+    # How often capacity was lost.
+    losses: int
+
+
+def watched(here: Iterable[Attempt], now: float) -> Watched:
+    """Return what these attempts have shown. Between two that are far apart nothing is known."""
+    lives, up_since, bad_at, down_since = False, now, -math.inf, -math.inf
+    up_s = down_s = 0.0
+    losses = 0
+    for attempt in sorted(here, key=lambda attempt: attempt.placed_at):
+        at = attempt.placed_at
+        if at - bad_at <= OUTAGE_GAP_S:
+            down_s += max(0.0, at - bad_at)
+        elif attempt.outcome == "refused":
+            down_since = attempt.over_at
+        if attempt.outcome == "refused":
+            bad_at = max(bad_at, attempt.over_at)
+            continue
+        ends = attempt.noticed_at if _was_preempted(attempt) and attempt.noticed_at else attempt.over_at
+        up_s += max(0.0, (ends or now) - at)
+        if attempt.phase in ("placed", "started"):
+            lives, up_since = True, min(up_since, at)
+        losses += _was_preempted(attempt)
+        bad_at = down_since = (ends or now) if _was_preempted(attempt) else -math.inf
+    return Watched(lives, up_since, bad_at, down_since, up_s, down_s, losses)
 
 
 def _was_preempted(attempt: Attempt) -> bool:

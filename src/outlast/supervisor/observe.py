@@ -189,7 +189,8 @@ class Observer:
         The phase counts because the heartbeats may have been listed just before the agent's first one.
         """
         state = watched.story.state
-        phase = (len(state.attempts), state.last is not None and state.last.phase != "placed")
+        last = state.last
+        phase = (last.number, last.phase != "placed") if last is not None else (0, False)
         if (watched.heartbeat_at, watched.phase) != (heartbeat_at, phase):
             watched.heartbeat_at, watched.phase, watched.since = heartbeat_at, phase, self.observed_at
 
@@ -337,10 +338,10 @@ class Observer:
         """
 
         def would_launch(watched: Watched) -> bool:
-            last = watched.story.state.last
-            if last is None or last.cloud != name or last.phase != "placed":
+            launching = watched.story.state.launching
+            if launching is None or launching.cloud != name:
                 return False
-            return any(member not in machines for member in last.machines)
+            return any(member not in machines for member in launching.machines)
 
         self.each(self._read, [run for run, watched in self.watched.items() if would_launch(watched)])
 

@@ -10,7 +10,7 @@ from outlast.runs.members import kept, owned, releasable, survivors
 from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
-from outlast.supervisor.deadline import next_move
+from outlast.supervisor.deadline import leaves_boot, move_of, next_move
 from outlast.supervisor.gang import kept_with, missing_members, node_losses
 from outlast.supervisor.group_rules import member_release, waiting_reason
 from outlast.supervisor.limits import Tally, add_machine, failure, limit_step, machine_limit, report_s, tallies
@@ -108,7 +108,7 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
     if machine.status in ("stopped", "broken"):
         preempted = attempt.preempted or "preempted" in machine.why
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
-    if attempt.number != view.state.attempts[-1].number:
+    if attempt is not view.state.last:
         # The heartbeat is the successor's, unless there is none. Of several machines not all are about to be taken.
         silent = attempt.nodes > 1 and view.silent_s > traits_of(attempt.cloud).boot_s
         return (f"no heartbeat from its machine for {describe_s(view.silent_s)}", False) if silent else None
@@ -126,22 +126,26 @@ def _why_lost_unseen(view: RunView, attempt: Attempt) -> tuple[str, bool] | None
     """Judge by heartbeats alone: a zone that does not answer may have lost its machines."""
     traits = traits_of(attempt.cloud)
     silence_s = traits.boot_s if attempt.phase == "placed" else traits.silence_s
-    if attempt.number != view.state.attempts[-1].number or view.silent_s <= silence_s:
+    if attempt is not view.state.last or view.silent_s <= silence_s:
         return None
     return f"no heartbeat for {describe_s(view.silent_s)}, and zone {attempt.zone} does not answer", False
 
 
 def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Step]:
     last = view.state.last
+    if view.state.launching is not None and leaves_boot(world, view):
+        booting = view.state.launching
+        why = "its start is given up: on demand, to be in time"
+        yield MarkLost(run=view.run, attempt=booting.number, why=why, preempted=False)
+        return
     if last is not None and last.phase == "placed":
         yield from _plan_launch(world, view, last)
         return
     if last is not None and last.phase == "started":
-        move = next_move(world, view)
-        if move is not None:
-            yield move
+        yield from _plan_move(world, view, last, shared)
         return
-    if last is not None and last.phase == "noticed" and any(a.phase != "over" for a in view.state.attempts[:-1]):
+    before = view.state.attempts[: last.number - 1] if last is not None else ()
+    if last is not None and last.phase == "noticed" and any(a.phase != "over" for a in before):
         return  # the successor was noticed too, and its predecessor is not over yet
     end = failure(view)
     if end:
@@ -171,6 +175,26 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     else:
         names = keeps.machines if keeps is not None else {}
         yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen, nodes=nodes, kept=names)
+
+
+def _plan_move(world: World, view: RunView, working: Attempt, shared: tuple[Tally, ...]) -> Iterator[Step]:
+    """Request the better machine first: the run works on if it is refused, and moves once that machine runs."""
+    ahead = view.state.ahead
+    if ahead is not None:
+        machine = world.machines.get(ahead.machine)
+        if machine is not None and machine.status == "running":
+            yield move_of(view, working, spot=ahead.spot, zone=ahead.zone)
+        else:
+            yield from _plan_launch(world, view, ahead)
+        return
+    offer = next_move(world, view)
+    if offer is None:
+        return
+    if working.nodes > 1 or machine_limit(view, shared) is not None:
+        # A distributed run keeps machines, and a limit may leave no room for a second one: leave first.
+        yield move_of(view, working, spot=offer.spot, zone=offer.zone)
+        return
+    yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=offer, ahead=True)
 
 
 def _wait(view: RunView, why: str, until: float) -> Iterator[Step]:

@@ -97,6 +97,8 @@ class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     # Of a distributed run: its size, and the machines that it keeps by rank.
     nodes: int = 1
     kept: dict[int, str] = {}
+    # The run works on, and moves only when this attempt has a machine.
+    ahead: bool = False
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -274,7 +276,8 @@ def describe(step: Step) -> str:
             count = f"{step.nodes} × " if step.nodes > 1 else ""
             kept = f", {len(step.kept)} of them kept" if step.kept else ""
             where = f"{count}{step.offer.type} in {step.offer.zone} ({kind}{kept})"
-            return f"place attempt {step.attempt} of {step.run} on {where}"
+            ahead = ", while the one before works" if step.ahead else ""
+            return f"place attempt {step.attempt} of {step.run} on {where}{ahead}"
         case Launch():
             what = f"{len(step.members)} machines" if len(step.members) > 1 else "the machine"
             return f"launch {what} of attempt {step.attempt} of {step.run} in {step.offer.zone}"

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 from tests.unit.plan.worlds import NOW, machine, offer, placed, spec, view, world
 
+from outlast.billing.limits import Limits
 from outlast.runs import events as ev
 from outlast.runs.events import Event
+from outlast.runs.state import fold, why_illegal
 from outlast.spec.spec import Spec
 from outlast.supervisor.deadline import WAITS, done_s, gap_s, policy_view, work_left_s
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Move, PlaceAttempt, RunView, Wait
+from outlast.supervisor.world import Budget, Launch, MarkLost, Move, PlaceAttempt, RunView, Wait
 
 # Submitted at 890, and it is 1000 now.
 HOUR = 3600.0
@@ -71,14 +73,72 @@ def test_stays_on_spot_while_its_loss_cannot_miss_the_deadline() -> None:
 
 def test_leaves_spot_when_its_loss_could_miss_the_deadline() -> None:
     (step,) = plan(world(run(*on_spot(), deadline_s=HOUR + 15), machines=[machine(1)]))
+    assert isinstance(step, PlaceAttempt)
+    assert (step.attempt, step.ahead, step.offer.spot) == (2, True, False)
+
+
+def ahead(attempt: int = 2, zone: str = "here-a", *, spot: bool = False) -> ev.Placed:
+    return msgspec.structs.replace(placed(attempt, zone, at=995.0, spot=spot), ahead=True)
+
+
+def test_a_working_machine_is_left_only_once_the_better_one_runs() -> None:
+    seen = run(*on_spot(), ahead(), deadline_s=HOUR + 15)
+    (step,) = plan(world(seen, machines=[machine(1)]))
+    assert isinstance(step, Launch)
+    assert step.attempt == 2
+    assert plan(world(seen, machines=[machine(1), machine(2, "pending")])) == ()
+    (step,) = plan(world(seen, machines=[machine(1), machine(2)]))
     assert isinstance(step, Move)
-    assert step.attempt == 1
-    assert "on demand" in step.why
+    assert (step.attempt, step.why) == (1, "moves to on demand, to be in time")
+
+
+def test_a_refused_move_costs_nothing_and_is_repeated_after_ten_minutes() -> None:
+    refusal = ev.LaunchRefused(attempt=2, why="none", until=NOW - 1, offers=("local/here-a/small/spot",), at=NOW - 3)
+    one = view(*on_demand(895.0), ahead(spot=True), refusal, spec=due(3 * HOUR), spot_offers=(offer("here-a"),))
+    assert one.state.last is not None
+    assert (one.state.last.number, one.state.last.phase) == (1, "started")
+    seen = world(one, machines=[machine(1)])
+    assert plan(seen) == ()
+    (step,) = plan(msgspec.structs.replace(seen, now=NOW + 600))
+    assert isinstance(step, PlaceAttempt)
+    assert (step.attempt, step.ahead, step.offer.spot) == (3, True, True)
+
+
+def test_the_loss_of_the_working_machine_makes_the_other_one_its_successor() -> None:
+    lost = ev.Lost(attempt=1, why="gone", preempted=True, at=NOW)
+    state = run(*on_spot(), ahead(), lost, deadline_s=3 * HOUR).state
+    assert state.last is not None
+    assert (state.last.number, state.ahead) == (2, None)
+
+
+def test_a_machine_that_is_ahead_cannot_start_while_the_other_one_works() -> None:
+    events = [ev.Submitted(at=890.0), *on_spot(), ahead()]
+    assert "works" in why_illegal(fold(events), ev.Started(attempt=2))
+    assert (
+        why_illegal(fold([*events, ev.Noticed(attempt=1, why="", grace_s=9.0, moves=True)]), ev.Started(attempt=2))
+        == ""
+    )
+    assert "attempt 1 is started" in why_illegal(fold(events[:-1]), placed(2))
+
+
+def test_a_spot_machine_that_boots_too_long_is_given_up_for_on_demand() -> None:
+    (step,) = plan(world(run(placed(1), deadline_s=HOUR + 100), machines=[machine(1)]))
+    assert isinstance(step, MarkLost)
+    assert "to be in time" in step.why
+    assert plan(world(run(placed(1), deadline_s=HOUR + 600), machines=[machine(1)])) == ()
+
+
+def test_with_one_machine_allowed_the_old_one_is_left_first() -> None:
+    budget = Budget(limits=Limits(max_machines=1))
+    seen = run(*on_spot(), deadline_s=HOUR + 15)
+    (step,) = plan(world(seen, machines=[machine(1)], budgets=(budget,)))
+    assert isinstance(step, Move)
 
 
 def test_work_that_was_not_saved_counts_as_lost_with_the_machine() -> None:
     (step,) = plan(world(run(*on_spot(saved_at=905.0), deadline_s=HOUR + 120 - 80), machines=[machine(1)]))
-    assert isinstance(step, Move)
+    assert isinstance(step, PlaceAttempt)
+    assert step.ahead
 
 
 def test_a_moving_run_gets_a_successor_at_once() -> None:
@@ -98,8 +158,8 @@ def on_demand(started_at: float, attempt: int = 1) -> list[Event]:
 
 def test_leaves_on_demand_for_spot_that_pays_but_not_at_once() -> None:
     (step,) = plan(world(run(*on_demand(895.0), deadline_s=3 * HOUR), machines=[machine(1)]))
-    assert isinstance(step, Move)
-    assert "spot in here-a" in step.why
+    assert isinstance(step, PlaceAttempt)
+    assert (step.ahead, step.offer.zone, step.offer.spot) == (True, "here-a", True)
     assert plan(world(run(*on_demand(999.0), deadline_s=3 * HOUR), machines=[machine(1)])) == ()
 
 
@@ -113,7 +173,7 @@ def test_does_not_leave_on_demand_for_a_zone_that_recently_had_no_capacity() -> 
     seen = world(one, machines=[machine(2)], cooldowns={"local/here-a/small/spot": NOW - 1})
     assert plan(seen) == ()
     later = msgspec.structs.replace(seen, now=NOW + 1.2 * HOUR)
-    assert [type(step) for step in plan(later)] == [Move]
+    assert [type(step) for step in plan(later)] == [PlaceAttempt]
 
 
 def test_does_not_move_when_it_is_nearly_done() -> None:
@@ -186,9 +246,9 @@ def test_does_not_go_back_to_spot_if_it_would_have_as_much_to_lose_as_before() -
     ]
     seen = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR - 300)
     assert gap_s(seen.state) == 498.0
-    assert not any(isinstance(step, Move) for step in plan(world(seen, machines=[machine(2)])))
+    assert not any(isinstance(step, PlaceAttempt | Move) for step in plan(world(seen, machines=[machine(2)])))
     roomy = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR + 300)
-    assert any(isinstance(step, Move) for step in plan(world(roomy, machines=[machine(2)])))
+    assert any(isinstance(step, PlaceAttempt) for step in plan(world(roomy, machines=[machine(2)])))
 
 
 def test_the_policy_includes_the_cost_of_moving_data_between_clouds() -> None:
