@@ -52,6 +52,7 @@ PARTS = {
     "emulated": Part("emulated.py", quick=("--times", "2", "--idle", "20", "--many", "5")),
     "notice": Part("notice.py", quick=("--seeds", "3")),
     "policies": Part("policies.py", quick=("--set", "first", "--no-foresight"), needs=TRACES),
+    "supervised": Part("supervised.py", quick=("--set", "first", "--windows", "3"), needs=TRACES),
     "prices": Part("prices.py", needs=PRICES),
     "sweep": Part("sweep.py", quick=("--trials", "6", "--seconds", "4"), needs="joblib"),
     "executor": Part("executor.py", quick=("--calls", "100", "--times", "2"), needs="cloudpickle"),
@@ -97,15 +98,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases: about ten minutes")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part (may be repeated)")
-    parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="recorded capacity, for `policies`")
+    parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="recorded capacity, for `policies` and `supervised`")
     parser.add_argument("--strict", action="store_true", help="end with 1 if a goal was missed or not measured")
     options = parser.parse_args()
     began, missing = time.monotonic(), {}
     traces = ("--traces", options.traces)
-    policies = PARTS["policies"]
-    PARTS["policies"] = Part(
-        "policies.py", quick=policies.quick + traces, full=traces, needs=os.path.abspath(options.traces)
-    )
+    for name in ("policies", "supervised"):
+        part = PARTS[name]
+        PARTS[name] = Part(part.script, quick=part.quick + traces, full=traces, needs=os.path.abspath(options.traces))
     print(f"# {computer()}", flush=True)
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl", encoding="utf-8") as noted:
         for name, part in PARTS.items():

@@ -8,6 +8,7 @@ from outlast.clouds.cloud import Cloud
 from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError
 from outlast.spec.spec import Spec
+from outlast.submit.earlier import with_measured_work
 from outlast.submit.prepare import prepare, store_code
 from outlast.submit.validate import check_spending_limits, problems_of_stored, validate
 from outlast.submit.write import write_run
@@ -25,6 +26,7 @@ def submit(
 ) -> RunRequest:
     """Validate, prepare and write a run. Raises SpecError with all problems."""
     spec = validate(workspace, clouds, spec, environment=environment, source=source)
+    spec = with_measured_work(workspace, spec, report)
     code = store_code(workspace, spec, report)
     return write_run(workspace, clouds, prepare(workspace, clouds, spec, code, environment=environment, report=report))
 

@@ -20,6 +20,7 @@ from outlast.policy.decide import break_even_s
 from outlast.policy.lifetimes import CYCLE_S, CYCLES, mean_life_s
 from outlast.policy.view import ON_DEMAND
 from outlast.runs.state import Attempt, RunState
+from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 from outlast.supervisor.world import Move, RunView, Wait, World, cooldown_until
 
@@ -27,6 +28,9 @@ from outlast.supervisor.world import Move, RunView, Wait, World, cooldown_until
 ASK_S = 600.0
 # Two refusals that are further apart belong to different outages: capacity may have come and gone in between.
 OUTAGE_GAP_S = 2 * ASK_S
+
+# While only the user's word says how long the command works: assume this part more, but at most that part of the slack.
+WORK_MARGIN, WORK_MARGIN_OF_SLACK = 0.05, 0.25
 
 # Start times and lifetimes are measured from the stories of this many other runs.
 STORIES = 50
@@ -75,24 +79,60 @@ def gap_s(state: RunState) -> float:
     return longest
 
 
-def work_left_s(spec: Spec, state: RunState, now: float) -> float | None:
+@dataclass(frozen=True, slots=True)
+class WorkForecast:
+    """How long the command still has to work, and how that is known."""
+
+    left_s: float
+    # Part of `left_s`: more than `work` says, because that is an estimate.
+    margin_s: float = 0.0
+    # The number of pairs of checkpoints that gave the pace; 0: it is not measured.
+    measured: int = 0
+
+    def describe(self) -> str:
+        if self.measured:
+            return f"{describe_s(self.left_s)} of work left, at the pace between {self.measured + 1} checkpoints"
+        sure = "checkpoints with steps, and `[limits] steps`, would measure it"
+        margin = f", with {describe_s(self.margin_s)} in reserve" if self.margin_s >= 1 else ""
+        return f"{describe_s(self.left_s)} of work left by `work`{margin}; {sure}"
+
+
+def forecast(spec: Spec, state: RunState, now: float) -> WorkForecast | None:
     """Return how long the command still has to work; None if unknown. Measured steps take precedence over `work`."""
     done, unsaved = done_s(state, now)
     by_steps = _by_steps_s(spec.limits.steps, state)
     if by_steps is not None:
-        return max(1.0, by_steps - unsaved)
-    return max(1.0, spec.limits.work_s - done) if spec.limits.work_s else None
+        left_s, pairs = by_steps
+        return WorkForecast(max(1.0, left_s - unsaved), measured=pairs)
+    if not spec.limits.work_s:
+        return None
+    margin_s = _margin_s(spec, state)
+    return WorkForecast(max(1.0, spec.limits.work_s + margin_s - done), margin_s=margin_s)
 
 
-def _by_steps_s(steps: int, state: RunState) -> float | None:
-    """Return the time from the last checkpoint to the last step, at the pace between earlier checkpoints."""
+def _margin_s(spec: Spec, state: RunState) -> float:
+    """Return the time by which `work` may be too low. A tight deadline leaves less: time for spot is worth more."""
+    due = due_at(spec, state)
+    if not due:
+        return 0.0
+    slack_s = max(0.0, due - state.submitted_at - spec.limits.work_s)
+    return min(WORK_MARGIN * spec.limits.work_s, WORK_MARGIN_OF_SLACK * slack_s)
+
+
+def work_left_s(spec: Spec, state: RunState, now: float) -> float | None:
+    known = forecast(spec, state, now)
+    return known.left_s if known is not None else None
+
+
+def _by_steps_s(steps: int, state: RunState) -> tuple[float, int] | None:
+    """Return the time from the last checkpoint to the last step, at the pace between earlier ones, and their pairs."""
     saved = [point for point in state.checkpoints if point.step is not None]
     pairs = [(a, b) for a, b in itertools.pairwise(saved) if a.attempt == b.attempt]
     passed = sum(b.at - a.at for a, b in pairs)
     made = sum((b.step or 0) - (a.step or 0) for a, b in pairs)
     if not steps or passed <= 0 or made <= 0:
         return None
-    return max(0, steps - (saved[-1].step or 0)) * passed / made
+    return max(0, steps - (saved[-1].step or 0)) * passed / made, len(pairs)
 
 
 def policy_view(world: World, view: RunView) -> PolicyView | None:
@@ -217,7 +257,7 @@ def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
 def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> Spot:
     now = world.now
     here = [a for a in history if a.spot and (a.cloud, a.zone, a.type) == (offer.cloud, offer.zone, offer.type)]
-    seen = watched(here, now)
+    seen = seen_capacity(here, now)
     mine = _held(view)
     holds = mine is not None and mine.spot and mine.zone == offer.zone
     # A zone that is about to take a machine away counts as full.
@@ -239,7 +279,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
     return replace(spot, age_s=max(0.0, _age_s(spot, seen, now)))
 
 
-def _age_s(spot: Spot, seen: Watched, now: float) -> float:
+def _age_s(spot: Spot, seen: SeenCapacity, now: float) -> float:
     if not spot.up:
         return now - seen.down_since if math.isfinite(seen.down_since) else 0.0
     if seen.lives:
@@ -249,7 +289,7 @@ def _age_s(spot: Spot, seen: Watched, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class SeenCapacity:
     """What attempts in one zone have shown about its capacity."""
 
     # Whether a machine lives there, and since when.
@@ -264,7 +304,7 @@ class Watched:
     losses: int
 
 
-def watched(here: Iterable[Attempt], now: float) -> Watched:
+def seen_capacity(here: Iterable[Attempt], now: float) -> SeenCapacity:
     """Return what these attempts have shown. Between two that are far apart nothing is known."""
     lives, up_since, bad_at, down_since = False, now, -math.inf, -math.inf
     up_s = down_s = 0.0
@@ -284,7 +324,7 @@ def watched(here: Iterable[Attempt], now: float) -> Watched:
             lives, up_since = True, min(up_since, at)
         losses += _was_preempted(attempt)
         bad_at = down_since = (ends or now) if _was_preempted(attempt) else -math.inf
-    return Watched(lives, up_since, bad_at, down_since, up_s, down_s, losses)
+    return SeenCapacity(lives, up_since, bad_at, down_since, up_s, down_s, losses)
 
 
 def _was_preempted(attempt: Attempt) -> bool:

@@ -16,7 +16,7 @@ from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError
 from outlast.policy.explain import Explanation, Option, explain
 from outlast.spec.quantity import describe_s
-from outlast.supervisor.deadline import policy_view
+from outlast.supervisor.deadline import forecast, policy_view
 from outlast.supervisor.world import PlaceAttempt, RunView, Step, describe
 from outlast.workspace import Workspace
 
@@ -48,7 +48,7 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
     progress="querying the clouds",
     interrupt=UNCHANGED,
     json_text="steps: `step`, its fields, `text`; for a run: `choice`, `place`, `sentence`, `options`, `steps`, "
-    "`environment`",
+    "`forecast`, `environment`",
 )
 @click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
 @json_option
@@ -86,10 +86,13 @@ def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> 
     explanation = explain(seen) if seen is not None else None
     mine = [step for step in steps if getattr(step, "run", "") == run]
     environment = _environment(workspace, run)
+    expected = forecast(view.spec, view.state, world.now) if view.spec.uses_policy else None
+    known = expected.describe() if expected is not None else ""
     if as_json:
-        click.echo(json.dumps({**_as_data(view, mine, explanation), "environment": environment}, indent=2))
+        data = {**_as_data(view, mine, explanation), "forecast": known, "environment": environment}
+        click.echo(json.dumps(data, indent=2))
     else:
-        lines = _as_text(view, mine, explanation)
+        lines = _as_text(view, mine, explanation, known)
         click.echo("\n".join([*lines, f"environment: {environment}"] if environment else lines))
     return 0
 
@@ -106,12 +109,13 @@ def _environment(workspace: Workspace, run: str) -> str:
     return f"{record.describe()}: " + ("cached in the workspace" if packed else "the first machine builds it")
 
 
-def _as_text(view: RunView, steps: list[Step], explanation: Explanation | None) -> list[str]:
+def _as_text(view: RunView, steps: list[Step], explanation: Explanation | None, known: str) -> list[str]:
     lines: list[str] = []
     if explanation is not None:
         lines += [f"{view.run} {explanation.sentence}" if view.spec.uses_policy else _default_choice(view), ""]
         header = ["", "option", "price/h", "lives", "start", "value/h", "note"]
         lines += [table([_row(option) for option in explanation.options], header=header), ""]
+        lines += [f"forecast: {known}", ""] if known else []
     else:
         lines += [_default_choice(view), ""]
     return [*lines, "now: " + ("; ".join(describe(step) for step in steps) or view.state.waiting or "nothing to do")]
