@@ -98,7 +98,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases: about ten minutes")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part (may be repeated)")
-    parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="recorded capacity, for `policies` and `supervised`")
+    parser.add_argument(
+        "--traces", default=TRACES, metavar="FOLDER", help="recorded capacity, for `policies` and `supervised`"
+    )
     parser.add_argument("--strict", action="store_true", help="end with 1 if a goal was missed or not measured")
     options = parser.parse_args()
     began, missing = time.monotonic(), {}

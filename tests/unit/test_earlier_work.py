@@ -41,9 +41,7 @@ def workspace() -> Workspace:
             ev.Finished(attempt=2, exit_code=0, at=7 * HOUR),
         ]
     )
-    found.write_request(
-        RunRequest(run="train-1", spec=spec(), code=CodeRecord(), submitted_at=1.0, who="ada", path="")
-    )
+    found.write_request(RunRequest(run="train-1", spec=spec(), code=CodeRecord(), submitted_at=1.0, who="ada", path=""))
     EndedRuns(found).add(record_of("train-1", state, url=found.url))
     return found
 

@@ -38,7 +38,9 @@ def with_measured_work(workspace: Workspace, spec: Spec, report: Callable[[str],
         return spec
     run, work_s = found
     given = f"`work` is {describe_s(limits.work_s)}" if limits.work_s else "`work` is not set"
-    report(f"{run}, the same command, worked {describe_s(work_s)}, and {given}: the deadline is planned with the former")
+    report(
+        f"{run}, the same command, worked {describe_s(work_s)}, and {given}: the deadline is planned with the former"
+    )
     return msgspec.structs.replace(spec, limits=msgspec.structs.replace(limits, work_s=work_s))
 
 
