@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from outlast.billing.ledger import kept_until
 from outlast.errors import OutlastError
-from outlast.formatting.run_summary import summarize
 from outlast.runs.ended import EndedRuns
+from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 
@@ -54,7 +55,7 @@ def _longest(workspace: Workspace, spec: Spec) -> tuple[str, float] | None:
     worked: dict[str, float] = {}
     for record in mine[:_READ]:
         if _is_same(workspace.request(record.run).spec, spec):
-            worked[record.run] = summarize(record.state, record.state.ended_at).work_s
+            worked[record.run] = _worked_s(record.state)
     return max(worked.items(), key=lambda item: item[1], default=None)
 
 
@@ -66,3 +67,9 @@ def _is_same(one: Spec, other: Spec) -> bool:
         return spec.command, spec.params, machine.cloud, machine.type, machine.gpu, machine.cpus, machine.nodes
 
     return work(one) == work(other)
+
+
+def _worked_s(state: RunState) -> float:
+    """Return the work of a finished run, without what was lost and repeated."""
+    started = [attempt for attempt in state.attempts if attempt.started_at]
+    return sum(kept_until(attempt, state, state.ended_at) - attempt.started_at for attempt in started)
