@@ -70,6 +70,6 @@ def _is_same(one: Spec, other: Spec) -> bool:
 
 
 def _worked_s(state: RunState) -> float:
-    """Return the work of a finished run, without what was lost and repeated."""
+    """Return the work of a finished run, without repeated work."""
     started = [attempt for attempt in state.attempts if attempt.started_at]
     return sum(kept_until(attempt, state, state.ended_at) - attempt.started_at for attempt in started)
