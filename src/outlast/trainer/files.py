@@ -71,6 +71,12 @@ def read_marker(path: str) -> dict[str, Any]:
     return marker
 
 
+def ranks_of(found: FoundCheckpoint) -> int:
+    """Return how many ranks saved a checkpoint. Raises BadCheckpoint."""
+    ranks: int = read_marker(found.path)["ranks"]
+    return ranks
+
+
 def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False) -> Any:
     """Read and verify the state of a rank. Raises BadCheckpoint, and PickleRefused for a pickle without `pickle`."""
     marker = read_marker(found.path)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from outlast.errors import UsageError
 from outlast.spec.duration import duration_s
@@ -22,6 +22,7 @@ from outlast.trainer.background import BackgroundSaver
 from outlast.trainer.environment import Environment, detect_environment
 from outlast.trainer.files import FoundCheckpoint
 
+T = TypeVar("T")
 # A step and a save must fit into this time: the notice on Google's machines, with a reserve.
 _WINDOW_S = 30.0 * 0.8
 _FIRST_SAVE_S = 10.0
@@ -100,9 +101,13 @@ class Training:
         Raises PickleRefused for a pickle, unless this training has `pickle=True`.
         """
         rank = 0 if self.replicated else self.environment.rank
+        return self.restore_with(lambda found: files.load(found, rank=rank, pickle=self.pickle))
+
+    def restore_with(self, load: Callable[[FoundCheckpoint], T]) -> T | None:
+        """Return `load` of the newest valid checkpoint, or None. `load` raises BadCheckpoint for a damaged one."""
         for found in files.found_in(self.environment.checkpoints):
             try:
-                state = files.load(found, rank=rank, pickle=self.pickle)
+                state = load(found)
             except files.BadCheckpoint as problem:
                 print(f"outlast: {problem.message}; trying the previous one", file=sys.stderr, flush=True)
                 continue

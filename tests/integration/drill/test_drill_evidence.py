@@ -250,6 +250,12 @@ def test_the_run_of_a_tracker_in_its_files(tmp_path: Path) -> None:
 # Processor time
 
 
+def _samples(*watches: CpuWatch) -> int:
+    for watch in watches:
+        watch.poll()
+    return len(watches[0].samples)
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_the_processor_time_of_a_command_is_that_of_its_processes() -> None:
     code = "import sys\nwhile True:\n    sum(range(10_000))\n"
@@ -257,7 +263,7 @@ def test_the_processor_time_of_a_command_is_that_of_its_processes() -> None:
     watch, other = CpuWatch("cpu-1", 2), CpuWatch("cpu-1", 1)
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
         try:
-            eventually(lambda: [watch.poll(), other.poll(), len(watch.samples) > 2][-1], what="three samples")
+            eventually(lambda: _samples(watch, other) > 2, what="three samples")
         finally:
             process.kill()
     used = [used_s for _, used_s in watch.samples]

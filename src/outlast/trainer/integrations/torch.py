@@ -18,6 +18,9 @@ from typing import Any
 import torch
 
 from outlast.errors import UsageError
+from outlast.trainer import files
+from outlast.trainer.files import FoundCheckpoint
+from outlast.trainer.integrations.sharded import Reshard, load_state, model_of, plain, state_of
 from outlast.trainer.rng import rng_state, set_rng_state
 from outlast.trainer.training import Training
 
@@ -47,10 +50,60 @@ class SampleOrder(torch.utils.data.Sampler[list[int]]):
             step += self.epoch_steps - at
 
 
+class SamplerOrder(torch.utils.data.Sampler[list[int]]):
+    """The batches of a sampler of the user, or of one that makes batches, from any step on.
+
+    Each epoch is drawn with a seed of its own: the global generators, `sampler.generator` and `sampler.set_epoch` get
+    it. A sampler with `num_replicas` splits the examples itself, as `DistributedSampler` does.
+    """
+
+    def __init__(self, sampler: Any, *, batch_size: int, seed: int = 0, start: int = 0, run: Training) -> None:
+        self.rank, self.ranks = run.environment.rank, run.environment.ranks
+        # Without a batch size, the sampler makes the batches.
+        self.sampler, self.batch_size, self.seed, self.start = sampler, batch_size, seed, start
+        self.splits = hasattr(sampler, "num_replicas")
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, done = 0, 0
+        batches = self._batches(0)
+        if not batches:
+            raise UsageError(f"the sampler does not fill one batch of {self.batch_size or 1} on each rank")
+        if hasattr(self.sampler, "__len__"):
+            # All epochs have the same length.
+            epoch = self.start // len(batches)
+            done = epoch * len(batches)
+            batches = self._batches(epoch)
+        while True:
+            yield from batches[max(0, self.start - done) :]
+            epoch, done = epoch + 1, done + len(batches)
+            batches = self._batches(epoch)
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """Return the batches of this rank in one epoch."""
+        drawn = self._drawn(epoch)
+        if not self.batch_size:
+            return drawn if self.splits else drawn[self.rank : len(drawn) // self.ranks * self.ranks : self.ranks]
+        ranks, rank = (1, 0) if self.splits else (self.ranks, self.rank)
+        steps = len(drawn) // (self.batch_size * ranks)
+        begins = ((step * ranks + rank) * self.batch_size for step in range(steps))
+        return [drawn[begin : begin + self.batch_size] for begin in begins]
+
+    def _drawn(self, epoch: int) -> list[Any]:
+        seed = _draw_seed(f"{self.seed} epoch {epoch}")
+        # A sampler that makes batches usually wraps one that draws.
+        for each in (self.sampler, getattr(self.sampler, "sampler", None)):
+            if isinstance(generator := getattr(each, "generator", None), torch.Generator):
+                generator.manual_seed(seed)
+            if callable(set_epoch := getattr(each, "set_epoch", None)):
+                set_epoch(epoch)
+        with _seeded(seed):
+            return list(self.sampler)
+
+
 class SeededOrder(torch.utils.data.Sampler[list[tuple[int, int]]]):
     """A batch sampler that adds to each index the seed for the random numbers of that example."""
 
-    def __init__(self, order: SampleOrder) -> None:
+    def __init__(self, order: SampleOrder | SamplerOrder) -> None:
         self.order = order
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
@@ -118,21 +171,64 @@ class Loop:
 
     def restore(self) -> int:
         """Load the newest checkpoint into the parts. Returns the first step; 0 without a checkpoint."""
-        saved = self.run.restore()
+        models = {name: model for name, part in self.parts.items() if (model := model_of(part, self.parts)) is not None}
+        saved = self.run.restore_with(lambda found: self._load_shards(found, models)) if models else self.run.restore()
         if saved is None:
             return 0
+        self._require_same_parts(saved)
+        for name, part in self.parts.items():
+            if name in models:
+                load_state(part, models[name], saved["parts"][name])
+            else:
+                part.load_state_dict(saved["parts"][name])
+            if hasattr(part, "__iter__") and not isinstance(part, torch.nn.Module):
+                # A StatefulDataLoader draws random numbers when it begins to iterate: here, before they are restored.
+                part.state_dict()
+        return self._restore_random(saved)
+
+    def _require_same_parts(self, saved: dict[str, Any]) -> None:
         if saved["parts"].keys() != self.parts.keys():
             raise UsageError(
                 f"the checkpoint has the parts {sorted(saved['parts'])}, but this program {sorted(self.parts)}"
             )
-        for name, part in self.parts.items():
-            part.load_state_dict(saved["parts"][name])
-            if hasattr(part, "__iter__") and not isinstance(part, torch.nn.Module):
-                # A StatefulDataLoader draws random numbers when it begins to iterate: here, before they are restored.
-                part.state_dict()
+
+    def _load_shards(self, found: FoundCheckpoint, models: dict[str, torch.nn.Module]) -> dict[str, Any]:
+        """Return the state of this rank. If a file is damaged for one rank, no rank uses this checkpoint."""
+        saved: dict[str, Any] = {}
+        problem = ""
+        try:
+            saved = self._from_shards(found, models)
+        except files.BadCheckpoint as bad:
+            problem = bad.message
+        if problems := [each for each in every_rank(problem) if each]:
+            raise files.BadCheckpoint(problems[0])
+        return saved
+
+    def _from_shards(self, found: FoundCheckpoint, models: dict[str, torch.nn.Module]) -> dict[str, Any]:
+        """Return the state of this rank from the shards of all saved ranks, from its own first."""
+        rank, saved_ranks = self.run.environment.rank, files.ranks_of(found)
+        own = saved_ranks == self.run.environment.ranks
+        first = files.load(found, rank=rank if own else 0, pickle=self.run.pickle)
+        self._require_same_parts(first)
+        targets = {name: state_of(self.parts[name], model) for name, model in models.items()}
+        shards = {name: Reshard(target) for name, target in targets.items()}
+        for name, each in shards.items():
+            each.add(first["parts"][name])
+        for other in range(saved_ranks):
+            if all(not each.missing for each in shards.values()):
+                break
+            parts = files.load(found, rank=other, pickle=self.run.pickle)["parts"]
+            for name, each in shards.items():
+                each.add(parts[name])
+        if lacking := [f"{name}.{each.missing}" for name, each in shards.items() if each.missing]:
+            raise files.BadCheckpoint(f"{found.path}: its ranks do not have all of `{lacking[0]}`")
+        restored = {name: each.target for name, each in shards.items()}
+        return {**first, "parts": {**first["parts"], **restored}, "own": own}
+
+    def _restore_random(self, saved: dict[str, Any]) -> int:
         step: int = saved["step"]
         rank, every = self.run.environment.rank, saved["rng"]
-        if not self.run.replicated or len(every) == self.run.environment.ranks:
+        if saved.get("own", True) and (not self.run.replicated or len(every) == self.run.environment.ranks):
             set_rng_state(every[rank if self.run.replicated else 0])
         else:
             set_rng_state(every[0])
@@ -140,9 +236,31 @@ class Loop:
                 torch.manual_seed(torch.initial_seed() + 1_000_003 * rank + step)
         return step
 
-    def batches(self, dataset: Any, *, batch_size: int, start: int, seed: int = 0, **rest: Any) -> Iterator[Any]:
-        """Return the batches of this rank from step `start` on. `rest`: arguments of `DataLoader`."""
-        order = SampleOrder(len(dataset), batch_size=batch_size, seed=seed, start=start, run=self.run)
+    def batches(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 0,
+        start: int,
+        seed: int = 0,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        **rest: Any,
+    ) -> Iterator[Any]:
+        """Return the batches of this rank from step `start` on. `rest`: arguments of `DataLoader`.
+
+        `sampler` yields examples, `batch_sampler` whole batches; without them, each epoch is shuffled.
+        """
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            raise UsageError(
+                "an IterableDataset has no order that could be continued at a step",
+                hint="pass a torchdata StatefulDataLoader to Loop as a part, and iterate over it",
+            )
+        if bool(batch_size) == (batch_sampler is not None):
+            raise UsageError("batches: pass either batch_size or batch_sampler")
+        place: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "start": start, "run": self.run}
+        drawn = batch_sampler if batch_sampler is not None else sampler
+        order = SampleOrder(len(dataset), **place) if drawn is None else SamplerOrder(drawn, **place)
         # A separate generator: a loader draws from the global one when it starts, which would change it on a resume.
         generator = torch.Generator().manual_seed(seed * 1_000_003 + start)
         seeded = SeededBatches(dataset) if hasattr(dataset, "__getitems__") else SeededDataset(dataset)
@@ -155,8 +273,12 @@ class Loop:
 
     def state(self, step: int) -> dict[str, Any]:
         """Return the state after `step` steps. If replicated, all ranks must call it."""
-        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        parts = {name: self._state_of(part) for name, part in self.parts.items()}
         return {"step": step, "parts": parts, "rng": every_rank(rng_state()) if self.run.replicated else [rng_state()]}
+
+    def _state_of(self, part: Any) -> Any:
+        model = model_of(part, self.parts)
+        return part.state_dict() if model is None else plain(state_of(part, model))
 
 
 def _unwrapped(part: Any) -> Any:
