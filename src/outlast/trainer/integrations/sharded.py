@@ -60,7 +60,7 @@ def plain(value: Any) -> Any:
     """Return a state with each distributed tensor replaced by this rank's shard and its place."""
     if isinstance(value, DTensor):
         begin, _ = _box(value)
-        return {_SHARD: {"shape": tuple(value.shape), "begin": begin, "local": value.to_local()}}
+        return {_SHARD: {"shape": tuple(value.shape), "begin": begin, "part": value.to_local()}}
     if isinstance(value, Mapping):
         return {key: plain(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
@@ -112,14 +112,14 @@ class Reshard:
             found = tuple(shard["shape"]) if shard else "not sharded"
             raise UsageError(f"`{path.rstrip('.')}` is {tuple(target.shape)} here, and {found} in the checkpoint")
         mine = _box(target)
-        theirs: Box = (tuple(shard["begin"]), tuple(shard["local"].shape))
+        theirs: Box = (tuple(shard["begin"]), tuple(shard["part"].shape))
         common = _overlap(mine, theirs)
         if common is None or common in self._copied.setdefault(path, set()):
             return
         self._copied[path].add(common)
         local = target.to_local()
         with torch.no_grad():
-            local[_within(common, mine)].copy_(shard["local"][_within(common, theirs)])
+            local[_within(common, mine)].copy_(shard["part"][_within(common, theirs)])
 
 
 def _each_tensor(value: Any, path: str, lacks: Callable[[str, DTensor], bool]) -> Any:

@@ -53,7 +53,7 @@ class SampleOrder(torch.utils.data.Sampler[list[int]]):
 class SamplerOrder(torch.utils.data.Sampler[list[int]]):
     """The batches of a sampler of the user, or of one that makes batches, from any step on.
 
-    Each epoch is drawn with a seed of its own: the global generators, `sampler.generator` and `sampler.set_epoch` get
+    Each epoch is drawn with another seed: the global generators, `sampler.generator` and `sampler.set_epoch` get
     it. A sampler with `num_replicas` splits the examples itself, as `DistributedSampler` does.
     """
 
