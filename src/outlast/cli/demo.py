@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +21,9 @@ from outlast.cli.shared.timeline import legend, sums, timeline
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import OutlastError
 from outlast.spec.parse import parse
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 # (share of the epochs after which the machine is preempted, with notice)
 _PREEMPTIONS = ((0.3, True), (0.65, False))

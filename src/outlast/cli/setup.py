@@ -12,7 +12,7 @@ from outlast.cli.shared.command import RESUMABLE, command, command_group
 from outlast.cli.shared.terminal import find_workspace, note
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import SetupStep
+    from outlast.app.types import SetupStep
 
 
 @command(progress="querying the cloud", interrupt=RESUMABLE)

@@ -19,8 +19,7 @@ from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.sync.events import SyncEvent
-    from outlast.sync.session import SyncStatus
+    from outlast.app.types import SyncEvent, SyncStatus
 
 
 @command(

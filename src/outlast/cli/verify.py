@@ -20,8 +20,7 @@ from outlast.errors import OutlastError, UsageError
 from outlast.spec import quantity
 
 if TYPE_CHECKING:
-    from outlast.verify.result import VerifyReport, VerifyResult
-    from outlast.verify.runner import Runner
+    from outlast.app.types import Runner, VerifyReport, VerifyResult
 
 _INTERRUPT = "stopped; `outlast verify --clean all` deletes what may be left"
 

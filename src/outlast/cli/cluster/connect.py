@@ -22,10 +22,7 @@ from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import BadRequest, CloudUnreachable, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud
-    from outlast.cluster.record import Cluster, Clusters
-    from outlast.machines.ssh import Link
-    from outlast.sync.target import Report
+    from outlast.app.types import Cluster, Clusters, InteractiveCloud, Link, Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POLL_S = 1.0

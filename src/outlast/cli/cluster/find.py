@@ -14,8 +14,7 @@ from outlast.cli.shared.yaml_file import read_yaml
 from outlast.errors import OutlastError, SpecError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.cluster.record import Cluster, Clusters
-    from outlast.cluster.up import ClusterOptions
+    from outlast.app.types import Cluster, ClusterOptions, Clusters
     from outlast.spec.cluster import ClusterSpec, NodeKind
 
 F = TypeVar("F", bound=Callable[..., Any])

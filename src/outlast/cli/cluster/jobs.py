@@ -19,8 +19,7 @@ from outlast.errors import CloudError, RunFailed
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud
-    from outlast.cluster.record import Cluster, Clusters
+    from outlast.app.types import Cluster, Clusters, InteractiveCloud
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POLL_S = 2.0

@@ -19,9 +19,7 @@ from outlast.cli.shared.terminal import find_workspace, money, note, report_dama
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.cluster.listing import ClusterRow
-    from outlast.cluster.record import Cluster
-    from outlast.cluster.status import ClusterStatus, NodeStatus
+    from outlast.app.types import Cluster, ClusterRow, ClusterStatus, NodeStatus
 
 _INTERVAL_S = 2.0
 

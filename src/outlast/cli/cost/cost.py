@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from outlast.app.costs import spending
-from outlast.billing.ledger import CAUSE_LABELS, CAUSES, By, LedgerLine, Sum, grouped, total
+from outlast.billing.ledger import CAUSE_LABELS, CAUSES, By, grouped, total
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.project import naming_options
@@ -19,7 +19,7 @@ from outlast.cli.shared.terminal import dim, find_workspace, money, note, report
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.workspace import Workspace
+    from outlast.app.types import LedgerLine, Sum, Workspace
 
 _BY = ("run", "user", "day", "cloud", "machine")
 _ROWS = 40

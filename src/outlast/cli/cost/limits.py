@@ -18,7 +18,7 @@ from outlast.cli.shared.terminal import find_workspace, note, table
 from outlast.errors import UsageError
 
 if TYPE_CHECKING:
-    from outlast.workspace import Workspace
+    from outlast.app.types import Workspace
 
 
 @command(section="costs", interrupt=UNCERTAIN, json="list[LimitRow]")

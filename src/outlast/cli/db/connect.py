@@ -16,9 +16,7 @@ from outlast.cli.shared.terminal import complain, note
 from outlast.errors import NotFound
 
 if TYPE_CHECKING:
-    from outlast.databases.lifecycle import HasDatabases
-    from outlast.records.resources import ResourceRecord, ResourceRecords
-    from outlast.sql.session import Login
+    from outlast.app.types import HasDatabases, Login, ResourceRecord, ResourceRecords
 
 # Certificates of databases for which `url` was called; drivers read them. They are not secret.
 _CERTIFICATES = "~/.outlast/databases"

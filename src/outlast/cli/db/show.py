@@ -13,8 +13,7 @@ from outlast.cli.shared.terminal import money
 from outlast.clouds.traits import traits_of
 
 if TYPE_CHECKING:
-    from outlast.clouds.resources import Database
-    from outlast.records.resources import ResourceRecord, ResourceRecords
+    from outlast.app.types import Database, ResourceRecord, ResourceRecords
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ResourceRow]")

@@ -16,11 +16,9 @@ from outlast.cli.shared.terminal import find_workspace, note
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import NotFound, SpecError, UsageError
 from outlast.spec.quantity import duration_s
-from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, InteractiveCloud
-    from outlast.images.recipe import Recipe
+    from outlast.app.types import Image, InteractiveCloud, Recipe, Workspace
     from outlast.spec.spec import ImageSpec, Spec
 
 

@@ -16,10 +16,9 @@ from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import NoSuchRun, UsageError
 from outlast.formatting.quantities import size
-from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, InteractiveCloud
+    from outlast.app.types import Image, InteractiveCloud, Workspace
 
 
 def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from outlast.clouds.traits import traits_of
 from outlast.errors import UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud
+    from outlast.app.types import InteractiveCloud
 
 
 @command(progress="copying the image", interrupt=UNCERTAIN)

@@ -9,7 +9,7 @@ from outlast.cli.shared.terminal import find_workspace
 from outlast.errors import CloudError, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, InteractiveCloud
+    from outlast.app.types import Image, InteractiveCloud
 
 
 def image_clouds() -> dict[str, InteractiveCloud]:

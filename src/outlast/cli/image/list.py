@@ -18,7 +18,7 @@ from outlast.formatting.quantities import size
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, InteractiveCloud
+    from outlast.app.types import Image, InteractiveCloud
 
 
 def _images(family: str = "") -> list[tuple[InteractiveCloud, Image]]:

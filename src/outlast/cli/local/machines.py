@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,10 +12,13 @@ from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import json_option
 from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import money, table
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import OutlastError, UsageError
 from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.app.types import Machine
 
 
 def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:

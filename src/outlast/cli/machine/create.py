@@ -27,10 +27,7 @@ from outlast.errors import CloudError, OutlastError, SpecError, UsageError
 from outlast.spec.quantity import duration_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud, Machine
-    from outlast.machines.create import MachineRequest
-    from outlast.machines.ssh import Link
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import InteractiveCloud, Link, Machine, MachineRecords, MachineRequest
 
 _DISK_GB = 10.0
 

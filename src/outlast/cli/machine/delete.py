@@ -19,8 +19,7 @@ from outlast.cli.shared.terminal import note
 from outlast.errors import BadRequest, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud, Machine
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import InteractiveCloud, Machine, MachineRecords
 
 
 @command(progress="deleting the machine", interrupt=STILL_BILLED)

@@ -10,14 +10,14 @@ import click
 from outlast.cli.completion import complete_cloud
 from outlast.cli.shared.options import clouds
 from outlast.cli.shared.terminal import find_workspace
-from outlast.clouds.cloud import InteractiveCloud, Machine
+from outlast.clouds.cloud import InteractiveCloud
 from outlast.clouds.registry import (
     interactive_clouds as interactive_clouds,  # re-exported for the commands
 )
 from outlast.errors import CloudError, NotFound, OutlastError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import Machine, MachineRecords
 
 F = TypeVar("F", bound=Callable[..., Any])
 

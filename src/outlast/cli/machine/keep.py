@@ -22,9 +22,7 @@ from outlast.cli.shared.terminal import complain, note
 from outlast.errors import BadRequest, CloudError, OutlastError, RunFailed, UsageError
 
 if TYPE_CHECKING:
-    from outlast.machines.keepalive.loop import KeepaliveLoop
-    from outlast.machines.keepalive.world import KeepaliveOptions, Memory
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import KeepaliveLoop, KeepaliveOptions, MachineRecords, Memory
 
 
 @command(interrupt="stopped the keep-alive; the machines continue, and preempted ones are not restarted")

@@ -20,7 +20,7 @@ from outlast.errors import CloudError
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.machines.status import MachineStatus
+    from outlast.app.types import MachineStatus
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[MachineRow]")

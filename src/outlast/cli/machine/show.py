@@ -19,8 +19,7 @@ from outlast.cli.shared.terminal import money
 from outlast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import InteractiveCloud, MachineRecords
 
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="MachineShown")

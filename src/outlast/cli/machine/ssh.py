@@ -17,9 +17,7 @@ from outlast.cli.shared.terminal import note
 from outlast.errors import BadRequest, CloudError, OutlastError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import InteractiveCloud
-    from outlast.machines.ssh import Link
-    from outlast.records.machines import MachineRecords
+    from outlast.app.types import InteractiveCloud, Link, MachineRecords
 
 
 def _connect(machine_records: MachineRecords, name: str, cloud_name: str) -> Link:

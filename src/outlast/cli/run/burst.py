@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -22,14 +22,15 @@ from outlast.cli.shared.options import clouds, workspace_option
 from outlast.cli.shared.progress import working
 from outlast.cli.shared.project import blaming_options, load_project, report_source, spec_of
 from outlast.cli.shared.terminal import find_workspace, money, note
-from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import OutlastError, SpecError
 from outlast.formatting.run_summary import summarize
 from outlast.runs.checkpoints import restore
 from outlast.spec.command import argv_of, fills
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
-from outlast.workspace import RunRequest, Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Cloud, Offer, RunRequest, Workspace
 
 _USD_PER_HOUR_MAX = 5.0
 

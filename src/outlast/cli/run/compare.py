@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,10 +17,12 @@ from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.curves import missing_package, write_picture
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import colours, find_workspace, money, table
-from outlast.code.diff import CodeDiff
 from outlast.errors import OutlastError, UsageError
 from outlast.runs.metrics import Point, thinned
 from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.app.types import CodeDiff
 
 
 @command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from outlast.app.actions import hand_over, preempt_when_placed
@@ -12,7 +14,9 @@ from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import NoSuchRun, NotFound, UsageError
 from outlast.records.machines import MachineRecords
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 
 @command(section="runs", progress="handing over", interrupt=UNCERTAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -14,13 +14,15 @@ from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.formatting.quantities import size
-from outlast.retention.prune import PruneResult, delete_runs
+from outlast.retention.prune import delete_runs
 from outlast.retention.prune import prune as prune_runs
 from outlast.runs.group import Groups
 from outlast.spec.quantity import duration_s
 from outlast.spec.retention import goal
 from outlast.spec.spec import RetentionSpec
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import PruneResult, Workspace
 
 _OUTPUTS = click.option(
     "--outputs",

@@ -28,12 +28,9 @@ from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import DrillFailed, DrillUndecided, UsageError
 from outlast.spec.quantity import describe_s, duration_s
 from outlast.spec.spec import NotifySpec
-from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
-    from outlast.clouds.local.cloud import LocalCloud
-    from outlast.drill.evidence import Evidence
-    from outlast.drill.findings import Finding
+    from outlast.app.types import Evidence, Finding, LocalCloud, Workspace
     from outlast.drill.judge import Report
     from outlast.spec.spec import Spec
 

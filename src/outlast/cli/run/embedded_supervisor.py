@@ -6,12 +6,14 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.app.background import ensure_supervised as ensure_supervised
 from outlast.app.clouds import clouds
 from outlast.cli.shared.terminal import note
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 
 def on_signals(handler: Any, *numbers: signal.Signals) -> dict[signal.Signals, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +19,10 @@ from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.errors import StoreUnreachable
 from outlast.formatting.run_row import status_text
 from outlast.runs.group import Groups
-from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import RunState, Workspace
 
 # Poll intervals of `wait`: for a folder, for a bucket.
 _NEAR_S, _FAR_S = 0.2, 2.0

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +16,11 @@ from outlast.errors import StoreUnreachable
 from outlast.formatting.event_text import sentence
 from outlast.formatting.run_row import spent_usd, status_text
 from outlast.runs import events as ev
-from outlast.runs.events import Event
-from outlast.runs.logs import LogReader, NodesLogReader, open_log
-from outlast.runs.state import RunState
+from outlast.runs.logs import open_log
 from outlast.spec.quantity import describe_s
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Event, LogReader, NodesLogReader, RunState, Workspace
 
 # Events that are only in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)

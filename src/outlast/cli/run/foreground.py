@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,9 @@ from outlast.cli.run.group import GroupFollower
 from outlast.cli.shared.options import clouds
 from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
-from outlast.workspace import RunRequest, Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import RunRequest, Workspace
 
 
 def follow_to_end(

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.app.user_config import user_config, with_defaults
 from outlast.cli.run.choice import Wanted, confirm_choice
@@ -17,7 +17,9 @@ from outlast.cli.shared.terminal import note
 from outlast.errors import SpecError, UsageError
 from outlast.runs.group import Groups
 from outlast.spec.tasks import Task, merged, parse_tasks
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 _POLL_S = 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from outlast.app.background import starting_supervisor
 from outlast.app.listing import ENDED_SHOWN, list_rows
@@ -14,7 +15,9 @@ from outlast.formatting.utilisation import percent
 from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.spec.quantity import describe_s
 from outlast.store.lease import supervisors
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 _UNREAD = (DAMAGED, UNREADABLE)
 # With `--wide`: the number of metrics.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from outlast.cli.run.follow import Follower
@@ -11,7 +13,9 @@ from outlast.cli.shared.sanitize import Output
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.runs.logs import LogReader, NodesLogReader, attempts_with_logs, nodes_with_logs
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Workspace
 
 
 @command(section="runs", interrupt=READ_ONLY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +14,10 @@ from outlast.cli.shared.options import json_option, run_argument, workspace_opti
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import OutlastError, UsageError
 from outlast.extras import install_hint
-from outlast.runs.metrics import Curves, stitched
+from outlast.runs.metrics import stitched
+
+if TYPE_CHECKING:
+    from outlast.app.types import Curves
 
 _HEADER = ("step", "metric", "value", "at", "attempt")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,8 +15,11 @@ from outlast.cli.shared.curves import SIGNS, as_png, in_terminal, write_picture
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.terminal import colours, find_workspace, note
 from outlast.errors import OutlastError, UsageError
-from outlast.runs.metrics import CurveMark, Curves, stitched, unstitched
+from outlast.runs.metrics import Curves, stitched, unstitched
 from outlast.store.traits import is_url
+
+if TYPE_CHECKING:
+    from outlast.app.types import CurveMark
 
 # The number of panels without --metric.
 _PANELS_MAX = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,9 @@ from outlast.cli.shared.options import run_argument, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import Missing, StoreUnreachable
 from outlast.formatting.quantities import size
-from outlast.store.bucket import Entry
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Entry, Workspace
 
 _POLL_S = 0.5
 _POLL_REMOTE_S = 5.0

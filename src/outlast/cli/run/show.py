@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,8 +16,10 @@ from outlast.cli.shared.timeline import legend, sums, timeline
 from outlast.formatting.event_text import event_text, indented
 from outlast.formatting.run_row import status_text
 from outlast.formatting.utilisation import advice, sample_cells, usage_text
-from outlast.runs.metrics import Point
 from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.app.types import Point
 
 _METRICS_MAX = 8
 

@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,13 +22,15 @@ from outlast.cli.shared.terminal import find_workspace, money, table
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, SpecError, UsageError
 from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
-from outlast.policy.replay import Outcome, ReplayJob, ReplayZone
+from outlast.policy.replay import ReplayJob, ReplayZone
 from outlast.policy.traces import read_traces
 from outlast.policy.view import OnDemand
 from outlast.spec.quantity import describe_s, duration_s
 from outlast.spec.spec import Spec
 from outlast.supervisor.deadline import measured_start_s
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Outcome, Workspace
 
 # The optimum in hindsight takes as long as a hundred replays, so it is computed for the first runs only.
 _FORESEEN = 10

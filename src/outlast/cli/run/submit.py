@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,9 @@ from outlast.cli.shared.options import clouds, json_option, print_price_note, wo
 from outlast.cli.shared.progress import working
 from outlast.cli.shared.project import Project, blaming_options, load_project, report_source, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.workspace import RunRequest, Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import RunRequest, Workspace
 
 
 def submit_spec(

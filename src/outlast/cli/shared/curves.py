@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
 from outlast.formatting.figures import bounded, draw, lines_of
 from outlast.formatting.figures import missing_package as missing_package
-from outlast.runs.metrics import CurveMark, Curves, Point, thinned
+from outlast.runs.metrics import thinned
+
+if TYPE_CHECKING:
+    from outlast.app.types import CurveMark, Curves, Point
 
 # Each kind has a different character: colour never carries meaning alone.
 SIGNS = {"preempted": "✗", "lost": "✗", "crashed": "!", "resumed": "↻"}

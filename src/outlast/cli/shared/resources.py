@@ -15,7 +15,7 @@ from outlast.cli.shared.terminal import find_workspace, note, report_damaged, ta
 from outlast.errors import BadRequest, OutlastError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.records.resources import Kind, ResourceRecord, ResourceRecords
+    from outlast.app.types import Kind, ResourceRecord, ResourceRecords
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

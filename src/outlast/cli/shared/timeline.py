@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,8 +11,10 @@ from outlast.billing.ledger import end_of, kept_until
 from outlast.cli.shared.sanitize import one_line
 from outlast.cli.shared.terminal import money
 from outlast.formatting.run_summary import summarize
-from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.app.types import Attempt, RunState
 
 # Each phase has a different character: colour never carries meaning alone.
 _BOOT, _WORK, _LOST, _LEAVE = "·", "█", "░", "▒"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,11 +15,13 @@ from outlast.cli.shared.options import complete_run, json_option, workspace_opti
 from outlast.cli.shared.terminal import find_workspace, money, note, table
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError
-from outlast.policy.explain import Explanation, Option, explain
+from outlast.policy.explain import explain
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import forecast, policy_view
-from outlast.supervisor.world import PlaceAttempt, RunView, Step, describe
-from outlast.workspace import Workspace
+from outlast.supervisor.world import PlaceAttempt, describe
+
+if TYPE_CHECKING:
+    from outlast.app.types import Explanation, Option, RunView, Step, Workspace
 
 
 def _step_data(step: Step) -> dict[str, object]:

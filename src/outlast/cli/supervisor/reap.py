@@ -15,11 +15,10 @@ from outlast.cli.supervisor.plan import _step_data
 from outlast.errors import OutlastError
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Reap, Release, Step, describe
+from outlast.supervisor.world import Reap, Release, describe
 
 if TYPE_CHECKING:
-    from outlast.cluster.record import Cluster, Clusters
-    from outlast.records.machines import MachineRecord
+    from outlast.app.types import Cluster, Clusters, MachineRecord, Step
 
 # A cluster without a head for this long is abandoned; heads report every 10 s. Its workers wait longer.
 _HEAD_S = 30.0

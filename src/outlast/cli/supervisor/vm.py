@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +16,12 @@ from outlast.cli.shared.terminal import note
 from outlast.errors import CloudError, NotFound, UsageError
 from outlast.machines import supervisor_vm
 from outlast.records.machines import MachineRecords, supervisor_name
-from outlast.store.lease import Lease, supervisors
+from outlast.store.lease import supervisors
 from outlast.supervisor.boot import supervisor_boot
 from outlast.supervisor.supervisor_vm import SupervisorVm, title
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Lease, Workspace
 
 # From the launch until it supervises: booting, and installing outlast if the image has none.
 _WAIT_S, _POLL_S = 600.0, 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +15,9 @@ from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import rows, sweep_argument, trials_text
 from outlast.errors import OutlastError, UsageError
-from outlast.sweep.record import Sweep
-from outlast.sweep.state import SweepState
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Sweep, SweepState, Workspace
 
 
 @command(progress="reading trials", interrupt="stopped; the file may be incomplete")

@@ -6,7 +6,7 @@ import io
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,10 @@ from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import short, sweep_argument
 from outlast.errors import OutlastError
 from outlast.spec.spec import Dimension
-from outlast.sweep.record import Sweep
-from outlast.sweep.state import SweepState, Trial, better
+from outlast.sweep.state import better
+
+if TYPE_CHECKING:
+    from outlast.app.types import Sweep, SweepState, Trial
 
 
 @command(progress="drawing", interrupt=READ_ONLY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +16,13 @@ from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.formatting.run_row import unread
 from outlast.store.lease import Lease
 from outlast.sweep.objective import measured
-from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
-from outlast.sweep.state import SweepState, Trial
+from outlast.sweep.record import SweepStory, find, read, sweeps
 from outlast.sweep.state import best as best_of
 from outlast.sweep.study import Search
 from outlast.sweep.trial import trial_spec
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.app.types import Sweep, SweepState, Trial, Workspace
 
 
 def find_sweep(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:

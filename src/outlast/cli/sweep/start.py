@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,8 +28,10 @@ from outlast.cli.sweep.table import Narrator, sweep_argument, trials_text
 from outlast.errors import RunFailed, UsageError
 from outlast.spec.spec import Spec
 from outlast.sweep.create import create_sweep, extend, stop_sweep
-from outlast.sweep.record import Sweep, SweepStory, find
-from outlast.workspace import Workspace
+from outlast.sweep.record import SweepStory, find
+
+if TYPE_CHECKING:
+    from outlast.app.types import Sweep, Workspace
 
 _CLOSE_S = 30.0
 # Option → field of `[sweep]`.

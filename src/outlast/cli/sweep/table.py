@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
 from outlast.cli.shared.terminal import find_workspace, money, note, table
 from outlast.errors import OutlastError, WorkspaceError
-from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
-from outlast.sweep.record import Sweep, sweeps
-from outlast.sweep.state import SweepState, Trial, best
-from outlast.workspace import Workspace
+from outlast.sweep.record import sweeps
+from outlast.sweep.state import best
+
+if TYPE_CHECKING:
+    from outlast.app.types import RunState, Sweep, SweepState, Trial, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,8 +14,7 @@ from outlast.cli.shared.terminal import note, table
 from outlast.errors import NoSuchStore, UsageError
 
 if TYPE_CHECKING:
-    from outlast.records.resources import ResourceRecord, ResourceRecords
-    from outlast.volumes.lifecycle import HasVolumes
+    from outlast.app.types import HasVolumes, ResourceRecord, ResourceRecords
 
 
 def _find(name: str, workspace_url: str) -> tuple[HasVolumes, ResourceRecords, ResourceRecord]:

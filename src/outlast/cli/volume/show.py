@@ -13,8 +13,7 @@ from outlast.cli.shared.terminal import money
 from outlast.errors import Damaged
 
 if TYPE_CHECKING:
-    from outlast.clouds.resources import Volume
-    from outlast.records.resources import ResourceRecord, ResourceRecords
+    from outlast.app.types import ResourceRecord, ResourceRecords, Volume
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ResourceRow]")
