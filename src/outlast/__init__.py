@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # type checkers take it for True; importing `typing` take
 if TYPE_CHECKING:
     from typing import Any
 
+    from outlast.api.drills import drill
     from outlast.api.run import Run
     from outlast.api.space import Space, submit, workspace
     from outlast.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # Public name → its module. `import outlast` alone is fast: each is loaded on first use.
 _PUBLIC = {
+    "drill": "outlast.api.drills",
     "Run": "outlast.api.run",
     "Space": "outlast.api.space",
     "submit": "outlast.api.space",
@@ -69,6 +71,7 @@ __all__ = [
     "UsageError",
     "WaitTimeout",
     "WorkspaceError",
+    "drill",
     "register_joblib",
     "submit",
     "trainer",

@@ -51,8 +51,12 @@ LAYERS: dict[str, set[str]] = {
     "sweep": {"spec", "clouds", "submit", *MEMORY},
     "verify": {"spec", "clouds", "submit", "supervisor", *MEMORY},
     "formatting": {"spec", *MEMORY},
-    "app": {"formatting", "spec", "clouds", "supervisor", "submit", "machines", "databases", "volumes", "retention"}
-    | MEMORY,
+    # Use cases: the layer below the command line, the dashboard and the public API.
+    "app": {
+        *("formatting", "spec", "clouds", "supervisor", "submit", "machines", "databases", "volumes", "retention"),
+        *("images", "cluster", "sync", "sweep", "verify", "drill", "policy", "notify", "environments", "sql"),
+        *("outlast_gcp_emulator", *MEMORY),
+    },
     "api": {"app", "formatting", "spec", *MEMORY},
     "executor": {"app", "api", "clouds", "spec", "submit", *MEMORY},
     "hydra_plugins": {"executor"},

@@ -13,7 +13,7 @@ import pytest
 
 import outlast
 from outlast.api.space import Space
-from tests.support.home import UNHURRIED, Home
+from tests.support.home import COUNTER, UNHURRIED, Home
 
 TRAIN = """
 import json, os, sys
@@ -159,3 +159,14 @@ def test_an_unknown_name_or_workspace_has_its_exception(home: Home, space: Space
     with pytest.raises(outlast.WorkspaceError):
         outlast.submit("true", workspace=blocked / "workspace")
     assert math.isclose(space.cost().total_usd, 0.0)
+
+
+@pytest.mark.full
+def test_a_drill_from_a_program_returns_its_verdict(home: Home, space: Space) -> None:
+    """A training that resumes passes; one that loses everything does not."""
+    home.write("count.py", COUNTER)
+    saving = outlast.drill("python3 count.py 30 0.1", checkpoint="saved", preemptions=1, grace="10s", workspace=space)
+    assert saving.report.passed, saving.report.findings
+    assert saving.drilled.state.ending == "finished"
+    lost = outlast.drill("exit 4", preemptions=1, wait="5s", limits={"crashes": 1}, workspace=space)
+    assert not lost.report.passed

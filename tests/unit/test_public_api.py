@@ -39,6 +39,7 @@ NAMES = {
     "UsageError",
     "WaitTimeout",
     "WorkspaceError",
+    "drill",
     "register_joblib",
     "submit",
     "trainer",
@@ -77,6 +78,12 @@ def test_packages_that_share_a_public_name_can_be_called() -> None:
     assert space.url == "memory://packages"
     with pytest.raises(outlast.SpecError):
         outlast.submit("", workspace=space)
+    import outlast.drill.judge
+
+    with pytest.raises(outlast.UsageError, match="preemptions: 0 is not between 1 and 50"):
+        outlast.drill("true", workspace=space, preemptions=0)
+    with pytest.raises(outlast.UsageError, match="grace: "):
+        outlast.drill("true", workspace=space, grace="soon")
 
 
 def spec(command: Any = "python3 train.py {lr}", **fields: Any) -> Spec:

@@ -23,6 +23,7 @@ from outlast.code.diff import CodeDiff as CodeDiff
 from outlast.databases.lifecycle import HasDatabases as HasDatabases
 from outlast.drill.evidence import Evidence as Evidence
 from outlast.drill.findings import Finding as Finding
+from outlast.drill.judge import Report as _DrillReport
 from outlast.images.recipe import Recipe as Recipe
 from outlast.machines.create import MachineRequest as MachineRequest
 from outlast.machines.keepalive.loop import KeepaliveLoop as KeepaliveLoop
@@ -65,3 +66,5 @@ from outlast.verify.runner import Runner as Runner
 from outlast.volumes.lifecycle import HasVolumes as HasVolumes
 from outlast.workspace import RunRequest as RunRequest
 from outlast.workspace import Workspace as Workspace
+
+DrillReport = _DrillReport

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from outlast.drill.compare import compared
-from outlast.drill.curve import plot
 from outlast.drill.evidence import Evidence, Injected, Observations
 from outlast.drill.findings import Handover, prices
 from outlast.drill.handovers import handovers
@@ -17,6 +16,7 @@ from outlast.drill.lines import lines_of
 from outlast.drill.numbers import curve_in, last_numbers, numbers_in
 from outlast.drill.resume_check import Case, resumes, right_step
 from outlast.drill.steps import StepMark, marks, progress_of, steps_of
+from outlast.formatting.two_curves import plot
 from outlast.runs import events as ev
 from outlast.runs.state import RunState, fold
 
