@@ -68,7 +68,7 @@ def run_drill(workspace: Workspace, spec: Spec, options: DrillOptions, *, source
     After Ctrl-C, SIGTERM or SIGHUP its runs are cancelled and KeyboardInterrupt is raised.
     """
     rule, spec = spec.notify, msgspec.structs.replace(spec, notify=None)
-    session = Drill(workspace, spec, options, source=source, log=log)
+    session = DrillSession(workspace, spec, options, source=source, log=log)
     with session.supervised(), contextlib.ExitStack() as undo:
         undo.callback(session.clear)
         drilled, undisturbed = session.play()
@@ -100,7 +100,7 @@ def _on_signal(_number: int, _frame: object) -> None:
     raise _Interrupted
 
 
-class Drill:
+class DrillSession:
     """The runs of one drill and their supervisor."""
 
     def __init__(self, workspace: Workspace, spec: Spec, drill_options: DrillOptions, *, source: str, log: Log) -> None:
