@@ -12,7 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, after, aligned, shared_folder
+from outlast.trainer.arena import Arena, available_bytes, is_scarce, shared_folder
+from outlast.trainer.files import after, aligned
+
+# Smaller states are copied so fast that preparing for them is not worth it.
+_PREPARED_BYTES = 32 << 20
 
 
 class SaveFailed(OutlastError):
@@ -100,6 +104,29 @@ class BackgroundSaver:
             )
         return self._process
 
+    def prepare(self, size: int) -> None:
+        """Allocate the memory for a state of this size in the background: the first save is as fast as later ones."""
+        try:
+            fits = _PREPARED_BYTES <= size < available_bytes() / 2
+        except OSError:
+            return  # not Linux
+        if fits and self._arena is None:
+            self._room_for(size).fill_in_background()
+
+    def _release_if_scarce(self) -> None:
+        """Return the memory of the last save to the system if others need it."""
+        try:
+            if self._arena is None or not is_scarce(self._arena.size):
+                return
+        except OSError:
+            return  # not Linux
+        self._arena.close(remove=True)
+        self._arena = None
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(b'{"release": true}\n')
+                self._process.stdin.flush()
+
     def _room_for(self, size: int) -> Arena:
         if self._arena is not None and self._arena.size >= size:
             return self._arena
@@ -126,6 +153,7 @@ class BackgroundSaver:
         response = json.loads(line)
         self._failed = response.get("error", "")
         self.took_s = response.get("took_s", self.took_s)
+        self._release_if_scarce()
 
     def check(self) -> None:
         """Raise SaveFailed if a save in the background has failed since the last call."""

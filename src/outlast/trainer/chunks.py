@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -59,6 +60,24 @@ def read(path: str, known: Any) -> memoryview:
         return complete and hashlib.sha256(part).hexdigest() == digests[at // piece]
 
     _require(path, _each(one, size, piece))
+    return content
+
+
+def mapped(path: str, known: Any) -> memoryview:
+    """Verify a file and return its content as writable memory that is backed by the file. Raises BadCheckpoint.
+
+    It needs no memory that the kernel cannot drop; changes stay in this process. Do not keep it: the file may be on a
+    network, where another machine deletes it.
+    """
+    size, piece, digests = _checked(path, known)
+    if not size:
+        return memoryview(bytearray())
+    with open(path, "rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
+    matches = _each(
+        lambda at: hashlib.sha256(content[at : at + piece]).hexdigest() == digests[at // piece], size, piece
+    )
+    _require(path, matches)
     return content
 
 

@@ -77,14 +77,18 @@ def ranks_of(found: FoundCheckpoint) -> int:
     return ranks
 
 
-def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False) -> Any:
-    """Read and verify the state of a rank. Raises BadCheckpoint, and PickleRefused for a pickle without `pickle`."""
+def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False, mapped: bool = False) -> Any:
+    """Read and verify the state of a rank. Raises BadCheckpoint, and PickleRefused for a pickle without `pickle`.
+
+    With `mapped`, arrays and tensors are backed by the file: copy them, and do not keep them.
+    """
     marker = read_marker(found.path)
     known, sizes = _entries(found, marker, rank)
     stream = states.PICKLED if states.PICKLED in known else states.PLAIN
     if stream == states.PICKLED and not pickle:
         raise states.refuse_pickle(os.path.join(found.path, f"rank-{rank}", stream))
-    body, arena = (_with_file(found, known, rank, name, chunks.read) for name in (stream, _BUFFERS))
+    body = _with_file(found, known, rank, stream, chunks.read)
+    arena = _with_file(found, known, rank, _BUFFERS, chunks.mapped if mapped else chunks.read)
     for name in known.keys() - {stream, _BUFFERS}:
         _with_file(found, known, rank, name, chunks.verify)
     begins, size = aligned(sizes)
@@ -215,40 +219,6 @@ def write_user_files(staged: str, writer: Callable[[str], object]) -> None:
     writer(folder)
 
 
-class Arena:
-    """Shared memory of trainer and saver with the copy of the state. Reused by later saves, which is faster."""
-
-    def __init__(self, path: str, size: int, *, create: bool) -> None:
-        self.path = path
-        self.size = size
-        self._file = open(path, "w+b" if create else "r+b")  # noqa: SIM115  closed with the arena
-        if create:
-            self._file.truncate(size)
-        self.map = mmap.mmap(self._file.fileno(), size)
-
-    def close(self, *, remove: bool) -> None:
-        try:
-            self.map.close()
-        except BufferError:
-            pass  # a view still exists; the memory is freed with the process
-        self._file.close()
-        if remove and os.path.exists(self.path):
-            os.unlink(self.path)
-
-
 def after(size: int) -> int:
     """Return the offset of the stream behind the buffers in an arena: the next page, for direct I/O."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def shared_folder(size: int) -> str:
-    """Return the folder for shared memory: in RAM if there is room, else the folder for temporary files."""
-    import tempfile
-
-    try:
-        room = os.statvfs("/dev/shm")
-        if room.f_bavail * room.f_frsize > size * 1.1:
-            return "/dev/shm"
-    except OSError:
-        pass
-    return tempfile.gettempdir()

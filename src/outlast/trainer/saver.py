@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, after, aligned, folder_name, parts_written, publish, write_rank
+from outlast.trainer.arena import Arena
+from outlast.trainer.files import after, aligned, folder_name, parts_written, publish, write_rank
 
 # How long rank 0 waits for the parts of other ranks.
 _RANKS_S = 600.0
@@ -51,6 +52,11 @@ def main() -> None:
         request = json.loads(line)
         if not request:
             return  # the trainer closes; workers that it forked may hold its end of the pipe open
+        if request.get("release"):
+            if arena is not None:
+                arena.close(remove=False)
+            arena = None
+            continue
         began = time.monotonic()
         try:
             if arena is None or (arena.path, arena.size) != (request["arena"], request["size"]):

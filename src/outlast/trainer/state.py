@@ -16,6 +16,7 @@ from outlast.trainer.encode import UnsavableState as UnsavableState
 from outlast.trainer.encode import encode
 
 # Names of the stream's file, by format.
+_LIST_MAX = 10_000
 PLAIN, PICKLED = "state.bin", "state.pickle"
 
 
@@ -33,6 +34,22 @@ def dump(state: Any, *, pickle: bool) -> tuple[str, bytes | bytearray, list[memo
     from outlast.trainer import pickled
 
     return PICKLED, *pickled.encode(state)
+
+
+def size_of(state: Any) -> int:
+    """Return about how many bytes the arrays and tensors of a state have, without copying any."""
+    total, pending, seen = 0, [state], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            # A long list holds numbers, not arrays.
+            pending += value[:_LIST_MAX]
+        elif id(value) not in seen and isinstance(size := getattr(value, "nbytes", None), int):
+            seen.add(id(value))
+            total += size
+    return total
 
 
 def load(name: str, body: memoryview, buffers: Sequence[memoryview], *, path: str) -> Any:

@@ -21,6 +21,7 @@ from outlast.trainer import state as states
 from outlast.trainer.background import BackgroundSaver
 from outlast.trainer.environment import Environment, detect_environment
 from outlast.trainer.files import FoundCheckpoint
+from outlast.trainer.template import fill
 
 T = TypeVar("T")
 # A step and a save must fit into this time: the notice on Google's machines, with a reserve.
@@ -95,13 +96,23 @@ class Training:
 
     # Resume
 
-    def restore(self) -> Any | None:
+    def restore(self, into: Any = None, *, partial: bool = False) -> Any | None:
         """Return the newest valid state, or None. A damaged checkpoint is reported and skipped.
 
-        Raises PickleRefused for a pickle, unless this training has `pickle=True`.
+        `into`: a state of the same form. Its arrays and tensors are filled in place, so that no second copy of the
+        state is needed; what only the checkpoint has is left out. With `partial`, values that the checkpoint lacks, or
+        has with another shape, are reported and stay as they are. Raises PickleRefused for a pickle, unless this
+        training has `pickle=True`.
         """
         rank = 0 if self.replicated else self.environment.rank
-        return self.restore_with(lambda found: files.load(found, rank=rank, pickle=self.pickle))
+        mapped = into is not None
+        saved = self.restore_with(lambda found: files.load(found, rank=rank, pickle=self.pickle, mapped=mapped))
+        if into is None or saved is None:
+            return saved
+        filled, problems = fill(into, saved, partial=partial)
+        for problem in problems:
+            print(f"outlast: not restored: {problem}", file=sys.stderr, flush=True)
+        return filled
 
     def restore_with(self, load: Callable[[FoundCheckpoint], T]) -> T | None:
         """Return `load` of the newest valid checkpoint, or None. `load` raises BadCheckpoint for a damaged one."""
@@ -112,8 +123,14 @@ class Training:
                 print(f"outlast: {problem.message}; trying the previous one", file=sys.stderr, flush=True)
                 continue
             self.resumed, self._saved_step = True, found.step
+            self._prepare(state)
             return state
         return None
+
+    def _prepare(self, state: Any) -> None:
+        """Prepare the first save for a state of this size."""
+        if not self.replicated or self.environment.rank == 0:
+            self._saver.prepare(states.size_of(state))
 
     # Steps
 
@@ -242,7 +259,13 @@ class Training:
         return True
 
     def save_if_due(self, step: int, make: Callable[[], Any]) -> bool:
-        """Save if a save is due. Calls `make` only then, and once more for the last save. Returns whether it saved."""
+        """Save if a save is due; return whether it saved.
+
+        Calls `make` only then, once more for the last save, and in the first step of a training that has not resumed.
+        """
+        if self._make is None and not self.resumed:
+            # The size of the state is not known before, unless it was restored.
+            self._prepare(make())
         self._make = make
         self._saver.check()
         self._report_saving()

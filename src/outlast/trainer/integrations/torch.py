@@ -9,6 +9,7 @@ of each rank; resumed with another number of ranks, the generators are seeded ag
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import random
 import sys
@@ -172,7 +173,7 @@ class Loop:
     def restore(self) -> int:
         """Load the newest checkpoint into the parts. Returns the first step; 0 without a checkpoint."""
         models = {name: model for name, part in self.parts.items() if (model := model_of(part, self.parts)) is not None}
-        saved = self.run.restore_with(lambda found: self._load_shards(found, models)) if models else self.run.restore()
+        saved = self.run.restore_with(lambda found: self._load_shards(found, models) if models else self._load(found))
         if saved is None:
             return 0
         self._require_same_parts(saved)
@@ -180,7 +181,9 @@ class Loop:
             if name in models:
                 load_state(part, models[name], saved["parts"][name])
             else:
-                part.load_state_dict(saved["parts"][name])
+                # A model copies its state; an optimizer may keep it, and must not keep memory of the checkpoint file.
+                state = saved["parts"].pop(name)
+                part.load_state_dict(state if isinstance(part, torch.nn.Module) else copy.deepcopy(state))
             if hasattr(part, "__iter__") and not isinstance(part, torch.nn.Module):
                 # A StatefulDataLoader draws random numbers when it begins to iterate: here, before they are restored.
                 part.state_dict()
@@ -191,6 +194,11 @@ class Loop:
             raise UsageError(
                 f"the checkpoint has the parts {sorted(saved['parts'])}, but this program {sorted(self.parts)}"
             )
+
+    def _load(self, found: FoundCheckpoint) -> dict[str, Any]:
+        rank = 0 if self.run.replicated else self.run.environment.rank
+        saved: dict[str, Any] = files.load(found, rank=rank, pickle=self.run.pickle, mapped=True)
+        return saved
 
     def _load_shards(self, found: FoundCheckpoint, models: dict[str, torch.nn.Module]) -> dict[str, Any]:
         """Return the state of this rank. If a file is damaged for one rank, no rank uses this checkpoint."""
