@@ -45,16 +45,20 @@ def present_environment(request: RunRequest, *, built_here: bool, report: Report
 
     `built_here`: the machine shares the files of the submitter, who has built the environment.
     """
-    record = request.code.environment
+    record, wanted = request.code.environment, request.spec.environment.source
     if record is None:
         return ""
+    image = image_environment(os.environ.get("HOME", ""))
+    if image and wanted == "none":
+        # No packages of the project: an empty environment before the image's on PATH would hide its packages.
+        report(f"environment: none; packages of the image, in {image}")
+        return image
     if built_here:
         path = built_by_submitter(request.path)
         if path:
             report(f"environment: {record.describe()}, built on this computer")
         return path
-    image = image_environment(os.environ.get("HOME", ""))
-    if not image or request.spec.environment.source != "auto":
+    if not image or wanted != "auto":
         return ""
     # The image was built for this run: an environment before it on PATH would hide its packages.
     report(f"environment: packages of the image, in {image}")

@@ -21,6 +21,19 @@ test = ["python -c 'import greeting'"]
 
 
 @pytest.mark.full
+def test_without_an_environment_of_the_project_a_run_has_the_packages_of_its_image(home: Home) -> None:
+    home.environment["OUTLAST_LOCAL_MODE"] = "plain"
+    home.write("outlast.toml", 'environment = "none"\n' + RECIPE)
+    home.write("requirements.txt", "none-such-package==1.0\n")
+    write_wheel(home.project, "greeting")
+    answer = home.outlast("run", "--no-pull", timeout_s=150)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "outlast: environment: none; packages of the image, in " in answer.stdout
+    printed = next(line for line in answer.stdout.splitlines() if line.startswith("greeting "))
+    assert printed.endswith("/.outlast/env")
+
+
+@pytest.mark.full
 def test_a_run_and_a_shell_find_the_packages_of_their_image(rooted: Home) -> None:
     there = os.path.exists("/opt/outlast")
     rooted.write("outlast.toml", RECIPE)
