@@ -74,10 +74,10 @@ def test_offers_are_ranked_as_the_supervisor_tries_them() -> None:
 def test_the_table_has_the_choice_the_alternatives_and_the_price_on_demand() -> None:
     text = choice_text([(Wanted(spec=spec(), count=3), [*ranked(spec().machine, OFFERS), offer("us-d", 0.15)])])
     header, first, second, third, compared, more = text.splitlines()
-    assert header.split() == ["ZONE", "TYPE", "CPUS", "MEMORY", "GPU", "KIND", "USD/HOUR"]
-    assert " ".join(first.split()) == "first choice ×3 gcp us-a n1-standard-4 4 15 GB spot $0.1000"
-    assert [second.split()[2], third.split()[2]] == ["us-c", "eu-a"]
-    assert compared.split()[-3:] == ["on", "demand", "$0.4000"]
+    assert header.split() == ["USD/HOUR", "KIND", "ZONE", "TYPE", "CPUS", "MEMORY", "GPU"]
+    assert " ".join(first.split()) == "first choice ×3 $0.1000 spot gcp us-a n1-standard-4 4 15 GB"
+    assert [second.split()[4], third.split()[4]] == ["us-c", "eu-a"]
+    assert compared.split()[2:5] == ["$0.4000", "on", "demand"]
     assert more.startswith("and 1 more")
 
 

@@ -96,7 +96,8 @@ def ask_above_usd(environment: Mapping[str, str]) -> float:
 
 def choice_text(choices: Sequence[tuple[Wanted, Sequence[Offer]]]) -> str:
     """Return the table: for one run its first choices and the price on demand, for several one row each."""
-    header = ["", "ZONE", "TYPE", "CPUS", "MEMORY", "GPU", "KIND", "USD/HOUR"]
+    # The price first: a narrow terminal cuts the end of a line.
+    header = ["", "USD/HOUR", "KIND", "ZONE", "TYPE", "CPUS", "MEMORY", "GPU"]
     if len(choices) > 1:
         rows = [_cells(f"{one.task} ×{one.count}", offers[0]) for one, offers in choices]
         return table(rows, header=header)
@@ -115,13 +116,13 @@ def choice_text(choices: Sequence[tuple[Wanted, Sequence[Offer]]]) -> str:
 def _cells(role: str, offer: Offer) -> list[str]:
     return [
         role,
+        f"${offer.price_usd_per_hour:.4f}" + (" (a guess)" if offer.price_guessed else ""),
+        "spot" if offer.spot else "on demand",
         f"{offer.cloud} {offer.zone}",
         offer.type,
         f"{offer.cpus:g}",
         f"{offer.memory_gb:g} GB",
         gpu_text(offer.gpu, offer.gpus),
-        "spot" if offer.spot else "on demand",
-        f"${offer.price_usd_per_hour:.4f}" + (" (a guess)" if offer.price_guessed else ""),
     ]
 
 
