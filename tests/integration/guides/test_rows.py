@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conventions.sources import ROOT
 from tests.support.home import OUTLAST, Home
 
 with open(Path(__file__).parent / "rows.toml", "rb") as file:
@@ -17,10 +18,22 @@ with open(Path(__file__).parent / "rows.toml", "rb") as file:
 ROWS: list[dict[str, Any]] = TABLE["row"]
 
 
+SEEDS = {"base machine", "Ray cluster", "survival", "burst", "shared database"}
+
+
 def test_every_guide_has_rows_and_each_row_says_what_to_expect() -> None:
-    assert {row["seed"] for row in ROWS} == {"base machine", "Ray cluster", "survival", "burst", "shared database"}
-    assert len({row["row"] for row in ROWS}) == len(ROWS)
+    every = [*ROWS, *TABLE["longer"], *TABLE["instead"]]
+    for kind in (ROWS, TABLE["longer"], TABLE["instead"]):
+        assert {row["seed"] for row in kind} == SEEDS
+    assert len({row["row"] for row in every}) == len(every)
     assert all(row["shows"] for row in ROWS)
+    assert all(row["why"] for row in TABLE["instead"])
+
+
+@pytest.mark.parametrize("row", TABLE["longer"], ids=lambda row: f"{row['seed']}: {row['row']}")
+def test_a_longer_row_has_its_test(row: dict[str, Any]) -> None:
+    file, _, name = row["test"].partition("::")
+    assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.full
