@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Sequence
+from tempfile import TemporaryFile
 
 from outlast.clouds.cloud import InteractiveCloud, SshAccess
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound
@@ -89,20 +90,31 @@ class Link:
 
         Raises TimeoutExpired.
         """
-        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
         ends_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        with subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            while True:
+        # Files instead of pipes: the process of the shared connection would hold a pipe open after the kill.
+        with TemporaryFile() as given, TemporaryFile() as stdout, TemporaryFile() as stderr:
+            given.write(input or b"")
+            given.seek(0)
+            with subprocess.Popen(argv, stdin=given, stdout=stdout, stderr=stderr) as process:
                 try:
-                    output = process.communicate(input, timeout=min(self._ask_s, max(0.0, ends_at - time.monotonic())))
-                    return subprocess.CompletedProcess(argv, process.returncode, *output)
-                except subprocess.TimeoutExpired:
-                    input = None  # `communicate` keeps it, and accepts it only once
-                    if time.monotonic() >= ends_at:
-                        process.kill()
-                        raise
-                    if not self._runs():
-                        process.kill()
+                    self._wait_for(process, ends_at)
+                finally:
+                    process.kill()  # without effect if it has ended
+            for file in (stdout, stderr):
+                file.seek(0)
+            return subprocess.CompletedProcess(argv, process.returncode, stdout.read(), stderr.read())
+
+    def _wait_for(self, process: subprocess.Popen[bytes], ends_at: float) -> None:
+        """Return when the process has ended or its machine does not run. Raises TimeoutExpired."""
+        while True:
+            try:
+                process.wait(min(self._ask_s, max(0.0, ends_at - time.monotonic())))
+                return
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= ends_at:
+                    raise
+                if not self._runs():
+                    return
 
     def _runs(self) -> bool:
         """Return whether the machine runs, as far as its cloud reports it."""

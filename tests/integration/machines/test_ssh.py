@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def test_input_reaches_a_command_that_outlasts_a_question_to_the_cloud(ssh_serve
 
     command = f"until [ -e {asked} ]; do sleep 0.05; done; cat"
     assert AskingLink(ssh_server.as_cloud(), "box").run(command, input=b"hello").stdout == b"hello"
+
+
+def test_input_that_takes_longer_than_a_question_to_the_cloud_arrives_completely(ssh_server: SshServer) -> None:
+    answer = Link(ssh_server.as_cloud(), "box").run("sleep 1.5; wc -c", input=b"x" * 8_000_000)
+    assert answer.stdout.strip() == b"8000000"
+
+
+def test_a_command_ends_with_its_machine_although_the_connection_seems_to_live(ssh_server: SshServer) -> None:
+    class StoppedLink(Link):
+        def _runs(self) -> bool:
+            return False
+
+    began = time.monotonic()
+    with pytest.raises(CloudUnreachable, match="the connection to box was lost"):
+        StoppedLink(ssh_server.as_cloud(), "box").run("echo begun; sleep 100")
+    assert time.monotonic() - began < 60
 
 
 def test_calls_share_one_connection_also_those_of_another_process(ssh_server: SshServer) -> None:
