@@ -106,10 +106,22 @@ def _with_options(spec: ContainerSpec, given: Sequence[str], reader: Reader, fie
             takes[name](value)
         else:
             has = "containers have the machine's network, processes, shared memory and GPUs"
-            reader.wrong(field, f"`{whole}` is not supported: {has}; supported options: {', '.join(takes)}")
+            why = _instead_of_mount(value) if name == "--mount" else f"{has}; supported options: {', '.join(takes)}"
+            reader.wrong(field, f"`{whole}` is not supported: {why}")
     return msgspec.structs.replace(
         spec, env=env, volumes=tuple(volumes), ulimits=ulimits, capabilities=tuple(dict.fromkeys(capabilities))
     )
+
+
+def _instead_of_mount(value: str) -> str:
+    """Return the option to write instead of `--mount type=bind,source=/a,target=/b,readonly`."""
+    fields = dict(part.strip().partition("=")[::2] for part in value.split(","))
+    source = next((fields[name] for name in ("source", "src") if fields.get(name)), "")
+    target = next((fields[name] for name in ("target", "destination", "dst") if fields.get(name)), "")
+    if fields.get("type", "volume") != "bind" or not source or not target:
+        return "only folders of the machine can be mounted: write `--volume /folder:/folder`"
+    mode = ":ro" if fields.keys() & {"readonly", "ro"} and fields.get("readonly") != "false" else ""
+    return f"write `--volume {source}:{target}{mode}`"
 
 
 def _pairs(given: Sequence[str]) -> list[tuple[str, str, str]]:

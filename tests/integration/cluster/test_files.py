@@ -194,6 +194,19 @@ available_node_types:
     ("changed", "reported"),
     [
         ("file_mounts_sync_continuously: true", "file_mounts_sync_continuously: not supported"),
+        (
+            "docker: {image: a, run_options: ['--mount type=bind,source=/data,target=/in,readonly']}",
+            "[docker] run_options: `--mount type=bind,source=/data,target=/in,readonly` is not supported: "
+            "write `--volume /data:/in:ro`",
+        ),
+        (
+            "docker: {image: a, run_options: ['--mount=type=bind,src=/data,dst=/in']}",
+            "[docker] run_options: `--mount=type=bind,src=/data,dst=/in` is not supported: write `--volume /data:/in`",
+        ),
+        (
+            "docker: {image: a, run_options: ['--mount=type=tmpfs,target=/in']}",
+            "[docker] run_options: `--mount=type=tmpfs,target=/in` is not supported: only folders of the machine",
+        ),
         ("docker: {image: a, run_options: [--privileged]}", "[docker] run_options: `--privileged` is not supported"),
         (
             "docker: {image: a, head_run_options: [-p 80:80]}",
