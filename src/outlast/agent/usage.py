@@ -21,7 +21,7 @@ from outlast.runs.usage import Sample, Usage, line_of
 _EVERY_S = 5.0
 # At first, for this long, more often: many runs are short.
 _FIRST_EVERY_S, _FIRST_S = 1.0, 20.0
-# The pause is this many times longer than a reading takes.
+# The pause is this many times longer than the processor time of a reading.
 _PAUSE_FACTOR = 200
 # Stored samples cover this share of the attempt's age, and pieces of them another one.
 _SAMPLE_SHARE, _PIECE_SHARE, _PIECE_MAX_S = 0.002, 0.02, 600.0
@@ -199,13 +199,13 @@ class UsageSampler:
         began = written_at = time.monotonic()
         over, body = False, b""
         while True:
-            now = time.monotonic()
+            now, cpu_began = time.monotonic(), time.thread_time()
             try:
                 counters = self._source.read()
                 sample = self.meter.add(counters, wall=time.time()) if counters is not None else None
             except (OSError, ValueError, IndexError):
                 return  # no /proc, or one that we cannot read
-            took_s, age_s = time.monotonic() - now, now - began
+            took_s, age_s = time.thread_time() - cpu_began, now - began
             if sample is not None:
                 self.latest = sample
                 body += line_of(sample)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
 
 from outlast.runs.outputs import OF_ATTEMPT
 from outlast.runs.state import RunState
@@ -32,6 +35,23 @@ def fetch_outputs(workspace: Workspace, run: str, destination: str) -> int:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(fetch, wanted))
     return len(wanted)
+
+
+def zip_outputs(workspace: Workspace, runs: Sequence[str], target: str) -> int:
+    """Write the outputs of runs into one archive, each below the run's name; return the number of files.
+
+    A running attempt's files are included as far as they are stored.
+    """
+    count = 0
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "file")
+        for run in runs:
+            for path, entry in newest_outputs(workspace, run, also_current=True).items():
+                workspace.bucket.download(entry.key, file)
+                archive.write(file, f"{run}/{path}")
+                os.unlink(file)
+                count += 1
+    return count
 
 
 def newest_outputs(workspace: Workspace, run: str, *, also_current: bool = False) -> dict[str, Entry]:

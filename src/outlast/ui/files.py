@@ -7,20 +7,25 @@ manifest. Files are sent as downloads; only images, detected by their first byte
 from __future__ import annotations
 
 import asyncio
+import csv
 import hashlib
+import io
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.background import BackgroundTask
 
-from outlast.app.outputs import newest_outputs
+from outlast.app.metrics import columns, curves_of
+from outlast.app.outputs import newest_outputs, zip_outputs
+from outlast.app.whole_log import whole_log
 from outlast.errors import Damaged, Missing, NoSuchRun, OutlastError
 from outlast.runs.manifest import read_manifest
 from outlast.store.bucket import Entry
@@ -92,6 +97,19 @@ def add_routes(app: FastAPI, feed: Feed) -> None:
         path = request.query_params.get("path", "")
         return await answered(lambda: _fetched_part(workspace, run, checkpoint, path), lambda made: made)
 
+    async def whole(run: str) -> Response:
+        return await answered(lambda: _whole_log(workspace, checked_name(run)), lambda made: made)
+
+    async def zipped(request: Request) -> Response:
+        runs = [checked_name(run) for run in request.query_params.get("runs", "").split(",") if run]
+        return await answered(lambda: _zipped(workspace, runs), lambda made: made)
+
+    async def curves(run: str) -> Response:
+        return await answered(lambda: _curves(workspace, checked_name(run)), lambda made: made)
+
+    app.add_api_route("/api/log/{run}", whole)
+    app.add_api_route("/api/outputs.zip", zipped)
+    app.add_api_route("/api/metrics/{run}", curves)
     app.add_api_route("/api/log/{run}/{attempt}", window)
     app.add_api_route("/api/log/{run}/{attempt}/search", search)
     app.add_api_route("/api/output/{run}", output)
@@ -143,6 +161,44 @@ def _fetched_part(workspace: Workspace, run: str, checkpoint: str, path: str) ->
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return _attached(folder, target, path)
+
+
+def _whole_log(workspace: Workspace, run: str) -> Response:
+    """Return the output of all attempts as one download."""
+    pieces = whole_log(workspace, run)
+    first = next(pieces, b"")  # errors occur before anything is sent
+
+    def text() -> Iterator[bytes]:
+        yield first
+        yield from pieces
+
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(run, safe='')}.log", **_SANDBOXED}
+    return StreamingResponse(text(), media_type="application/octet-stream", headers=headers)
+
+
+def _zipped(workspace: Workspace, runs: Sequence[str]) -> Response:
+    """Return the outputs of runs as one archive."""
+    folder = tempfile.mkdtemp(prefix="outlast-page-")
+    target = os.path.join(folder, "file")
+    try:
+        if not zip_outputs(workspace, runs, target):
+            raise Missing("these runs have no outputs yet" if len(runs) > 1 else "the run has no outputs yet")
+    except OutlastError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _attached(folder, target, f"{runs[0]}.zip" if len(runs) == 1 else "outputs.zip")
+
+
+def _curves(workspace: Workspace, run: str) -> Response:
+    """Return the metrics of a run as CSV, one row per step."""
+    found = columns(curves_of(workspace, run))
+    lines = io.StringIO()
+    writer = csv.writer(lines)
+    writer.writerow(found)
+    for row in zip(*found.values(), strict=True):
+        writer.writerow(["" if isinstance(value, float) and math.isnan(value) else value for value in row])
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(run, safe='')}.csv", **_SANDBOXED}
+    return Response(lines.getvalue(), media_type="text/csv", headers=headers)
 
 
 def _attached(folder: str, target: str, path: str) -> Response:

@@ -145,7 +145,7 @@ def _header(page: PageInfo, pages: Sequence[PageInfo], view: PageView) -> None:
             tool("contrast", "Theme: light, dark or system", "outlast.theme()")
             tool("keyboard", "Keyboard shortcuts", "outlast.help()")
     with ui.element("div").classes("ol-banner").props("role=alert") as banner:
-        message, hint = ui.label(), ui.label().classes("ol-dim")
+        message, hint = Prose(""), Prose("ol-dim")
     banner.set_visibility(False)
     with ui.element("div").classes("ol-banner ol-gone").props("role=alert id=ol-gone"):
         with ui.element("div"):
@@ -164,8 +164,8 @@ def _header(page: PageInfo, pages: Sequence[PageInfo], view: PageView) -> None:
         live.props(f"data-condition={status.condition}")
         condition.set_text(_condition(status))
         banner.set_visibility(status.condition in ("offline", "error"))
-        message.set_text(_problem(status, view.workspace.url))
-        hint.set_text(status.hint)
+        message.update(_problem(status, view.workspace.url))
+        hint.update(status.hint)
 
     view.watch(update)
 
@@ -232,6 +232,35 @@ def heading(text: str, level: int = 2) -> ui.element:
     return made
 
 
+def prose(text: str) -> ui.element:
+    """Create a text in which `names` between backticks are set as code."""
+    with ui.element("span").classes("ol-prose") as made:
+        parts = text.split("`")
+        for number, part in enumerate(parts):
+            if part:
+                with ui.element("code" if number % 2 and number < len(parts) - 1 else "span") as element:
+                    element.classes("ol-name" if element.tag == "code" else "")
+                    ui.label(part).classes("ol-inline")
+    return made
+
+
+class Prose:
+    """A text with `names` that may change."""
+
+    def __init__(self, classes: str) -> None:
+        self.place = ui.element("div").classes(classes)
+        self.text = ""
+
+    def update(self, text: str) -> None:
+        if text == self.text:
+            return
+        self.text = text
+        self.place.set_visibility(bool(text))
+        self.place.clear()
+        with self.place:
+            prose(text)
+
+
 def pill(text: str, tone: str) -> ui.label:
     """Create a coloured label; the text carries the meaning."""
     return ui.label(text).classes(f"ol-pill ol-{tone}")
@@ -240,7 +269,7 @@ def pill(text: str, tone: str) -> ui.label:
 def empty(text: str, command: str = "") -> None:
     """Create a message for an empty place, with the command that fills it."""
     with ui.element("div").classes("ol-empty"):
-        ui.label(text)
+        prose(text)
         if command:
             with ui.element("code"):
                 ui.label(command)

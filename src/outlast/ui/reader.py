@@ -138,6 +138,10 @@ class RunReader:
                 self._live.pop(record.run, None)
             if record.state.closed:
                 self._ended.add(record.run)
+        # Deleted meanwhile, or no longer among the newest.
+        for run in self._ended - {record.run for record in records}:
+            self._ended.discard(run)
+            rows.pop(run, None)
         unread = {run: unread_row(run, problem) for run, problem in self._index.unread.items()}
         for run in [run for run, row in rows.items() if row.unread and run not in unread and run not in self._live]:
             self._reread(run, rows)

@@ -163,8 +163,7 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
     pages_app.add_static_files("/assets", assets)
     version = max(int(os.stat(os.path.join(assets, name)).st_mtime) for name in os.listdir(assets))
     ui.add_head_html(
-        f'<link rel="stylesheet" href="/assets/page.css?{version}"><script src="/assets/page.js?{version}"></script>'
-        f'<script src="/assets/log.js?{version}"></script><link rel="stylesheet" href="/assets/parts.css?{version}">',
+        "".join(_tag(name, version) for name in ("page.css", "page.js", "runs.js", "log.js", "parts.css")),
         shared=True,
     )
     add_routes(app, feed)
@@ -183,14 +182,22 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
     return feed
 
 
+def _tag(name: str, version: int) -> str:
+    """Return the element that loads an asset, with a version in its address: browsers keep old ones."""
+    if name.endswith(".css"):
+        return f'<link rel="stylesheet" href="/assets/{name}?{version}">'
+    return f'<script src="/assets/{name}?{version}"></script>'
+
+
 def _pages() -> tuple[PageInfo, ...]:
     """Return all pages. The key is typed after `g` to open a page; pages without one are not in the menu."""
     from outlast.ui.layout import PageInfo
-    from outlast.ui.pages import clusters, cost, drills, images, overview, resources, run, sweeps
+    from outlast.ui.pages import clusters, compare, cost, drills, images, overview, resources, run, sweeps
 
     return (
         PageInfo("/", "Overview", "o", overview.build),
         PageInfo("/run/{name}", "Run", "", run.build),
+        PageInfo("/compare", "Compare", "", compare.build),
         PageInfo("/sweeps", "Sweeps", "s", sweeps.build),
         PageInfo("/sweeps/{name}", "Sweep", "", sweeps.build_one),
         PageInfo("/clusters", "Clusters", "c", clusters.build),

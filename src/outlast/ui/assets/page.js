@@ -19,6 +19,15 @@ window.outlast = (() => {
     Quasar.Notify.create({ message: `theme: ${theme()}`, timeout: 800, position: "bottom" });
   };
 
+  // Text in which `names` are set as code
+  const prose = (text) => {
+    const whole = el("span");
+    text.split("`").forEach((part, number, all) => {
+      if (part) whole.append(number % 2 && number < all.length - 1 ? el("code", "ol-name", part) : document.createTextNode(part));
+    });
+    return whole;
+  };
+
   // The server's clock, to which all times refer
   let skew = 0;
   const now = () => Date.now() / 1000 + skew;
@@ -75,81 +84,13 @@ window.outlast = (() => {
       return whole;
     },
     why: (p) => {
-      const made = el("span", "", p.value);
+      const made = prose(p.value || "");
       made.title = p.value || "";
       return made;
     },
   };
   const spent = (d) => d.spent_usd + (d.usd_per_hour ? (Math.max(0, now() - d.spent_at) * d.usd_per_hour) / 3600 : 0);
   const age = (d) => (d.submitted_at ? (d.ended_at || now()) - d.submitted_at : 0);
-
-  // The table of runs, filtered and sorted in the browser
-  const runs = {
-    api: null,
-    show: "all",
-    narrow: ["user", "where", "price", "attempts", "age"],
-    ready(p) {
-      runs.api = p.api;
-      runs.choose(recall("show") || "all", true);
-      const sort = recall("sort");
-      if (sort) {
-        const [colId, way] = sort.split(":");
-        p.api.applyColumnState({ state: [{ colId, sort: way === "desc" ? "desc" : "asc", sortIndex: 0 }], defaultState: { sort: null } });
-      }
-      const box = document.getElementById("ol-filter");
-      if (box) {
-        box.value = recall("q");
-        box.addEventListener("input", () => runs.filter(box.value));
-        runs.filter(box.value);
-      }
-      p.api.addEventListener("sortChanged", (event) => {
-        if (event.source === "api") return;
-        const by = p.api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex)[0];
-        change("sort", by ? `${by.colId}:${by.sort}` : "");
-      });
-      const fit = () => p.api.setColumnsVisible(runs.narrow, window.innerWidth > 760);
-      fit();
-      window.addEventListener("resize", fit);
-      setInterval(() => document.hidden || p.api.refreshCells({ columns: ["age", "spent"] }), 1000);
-    },
-    filter(text) {
-      change("q", text);
-      runs.api?.setGridOption("quickFilterText", text);
-      runs.count();
-    },
-    choose(state, quiet) {
-      runs.show = state;
-      if (!quiet) change("show", state === "all" ? "" : state);
-      document.querySelectorAll("[data-show]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.show === state)));
-      runs.api?.onFilterChanged();
-      runs.count();
-    },
-    passes(node) {
-      const row = node.data;
-      if (runs.show === "active") return row.alive;
-      if (runs.show === "waiting") return row.alive && row.tone === "warn";
-      if (runs.show === "ended") return !row.alive;
-      if (runs.show === "failed") return row.tone === "bad";
-      return true;
-    },
-    count() {
-      const where = document.getElementById("ol-count");
-      if (!where || !runs.api) return;
-      const count = runs.api.getDisplayedRowCount();
-      where.textContent = `${count} shown`;
-      // As high as its rows, up to 62 % of the window.
-      const box = document.querySelector(".ol-grid");
-      const height = `${Math.min(Math.max(count, 4) * 36 + 54, Math.max(300, window.innerHeight * 0.62))}px`;
-      if (box && box.style.height !== height) box.style.height = height;
-    },
-    open(event) {
-      const name = event.data?.run;
-      if (name) location.href = `/run/${encodeURIComponent(name)}`;
-    },
-    key(event) {
-      if (event.event.key === "Enter") runs.open(event);
-    },
-  };
 
   // Figures that grow with time
   const tick = () => {
@@ -270,5 +211,5 @@ window.outlast = (() => {
     new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
   });
 
-  return { el, now, span, money, remember, recall, change, cell, pill, spent, age, runs, timeline, value, help, theme: nextTheme };
+  return { el, now, span, money, remember, recall, change, cell, pill, prose, spent, age, timeline, value, help, theme: nextTheme };
 })();

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from outlast.ui.detail import RunDetail
-from outlast.ui.layout import PageView, empty
+from outlast.ui.layout import PageView, empty, prose
 from outlast.ui.topics import TopicUpdate
 
 # The rendering of a cell. The row has NAME_href for a `link`, NAME_tone for a `pill`, and NAME_text for `formatted`,
@@ -166,14 +166,15 @@ class FilteredTable:
 def problem_note(message: str, hint: str = "", *, old: bool = False) -> None:
     """Show why something could not be read."""
     with ui.element("div").classes("ol-note ol-bad-note").props("role=alert"):
-        ui.label(message + (" The data shown is older." if old else ""))
+        prose(message + (" The data shown is older." if old else ""))
         if hint:
-            ui.label(hint).classes("ol-dim")
+            with ui.element("div").classes("ol-dim"):
+                prose(hint)
 
 
 def warning(message: str) -> None:
     with ui.element("div").classes("ol-note"):
-        ui.label(message)
+        prose(message)
 
 
 def not_found(latest: TopicUpdate[Any], kind: str, back: str) -> None:

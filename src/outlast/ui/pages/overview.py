@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from nicegui import ui
 
+from outlast.billing.limits import begin_of
 from outlast.ui.feed import FeedState
-from outlast.ui.format import money
-from outlast.ui.layout import PageView, empty, panel, pill
+from outlast.ui.format import clock, money
+from outlast.ui.layout import PageView, empty, panel, pill, prose
 from outlast.ui.overview_data import OverviewData
+from outlast.ui.pages.components import href
+from outlast.ui.pages.selection import SelectedRuns
+from outlast.ui.views.runs import RunTableRow
 from outlast.ui.views.spend import Gauge, gauges
 
 _STATES = (("all", "All"), ("active", "Active"), ("waiting", "Waiting"), ("ended", "Ended"), ("failed", "Failed"))
 
-_MACHINES = 8
+_MACHINES, _FAILURES = 8, 5
 _NO_ROWS = '<span class="ol-empty">No runs match. <code>outlast run</code> starts one.</span>'
 
 
 def build(view: PageView) -> None:
     _cards(view)
+    _failures(view)
     _runs(view)
     with ui.element("div").classes("ol-two ol-lesser-first"):
         _next(view)
@@ -79,6 +85,35 @@ class _Card:
                 ui.label(bar.text).classes("ol-dim")
 
 
+def _failures(view: PageView) -> None:
+    """The failures of today, newest first, with their reasons."""
+    with panel("Failed today") as section:
+        place = ui.element("ul").classes("ol-list")
+    section.set_visibility(False)
+    shown: list[RunTableRow] = []
+
+    def update(snapshot: FeedState) -> None:
+        since = begin_of("day", time.time())
+        failed = [row for row in snapshot.rows.values() if row.tone == "bad" and row.ended_at >= since]
+        failed.sort(key=lambda row: row.ended_at, reverse=True)
+        if failed == shown:
+            return
+        shown[:] = failed
+        section.set_visibility(bool(failed))
+        place.clear()
+        with place:
+            for row in failed[:_FAILURES]:
+                with ui.element("li").classes("ol-row"):
+                    ui.link(row.run, href("run", row.run))
+                    prose(row.why).classes("ol-grow")
+                    ui.label(f"{row.user} · {clock(row.ended_at)}".removeprefix(" · ")).classes("ol-dim ol-num")
+            if len(failed) > _FAILURES:
+                with ui.element("li"):
+                    ui.link(f"and {len(failed) - _FAILURES} more", "/?show=failed")
+
+    view.watch(update)
+
+
 def _next(view: PageView) -> None:
     with panel("Next", note="planned steps of the supervisor"):
         place = ui.element("div").props("aria-live=polite")
@@ -89,14 +124,14 @@ def _next(view: PageView) -> None:
             for step in overview.steps[:20]:
                 with ui.element("li").classes("ol-row"):
                     pill(step.kind, "busy" if step.kind in ("place", "launch", "move") else "off")
-                    ui.label(step.text).classes("ol-grow")
+                    prose(step.text).classes("ol-grow")
             for problem in overview.problems:
-                ui.label(problem)
+                prose(problem)
         if len(overview.steps) > 20:
             ui.label(f"and {len(overview.steps) - 20} more").classes("ol-dim")
         if not overview.steps:
             empty("No planned steps.")
-        ui.label(_supervisor(overview.supervisor)).classes("ol-dim")
+        prose(_supervisor(overview.supervisor)).classes("ol-dim")
 
     _redraw(view, place, draw, lambda o: [o.steps, o.supervisor, o.problems, o.unreachable])
 
@@ -208,14 +243,28 @@ def _runs(view: PageView) -> None:
     with panel("Runs"):
         with ui.element("div").classes("ol-row").style("margin-bottom:10px"):
             ui.element("input").classes("ol-input").props(
-                'id=ol-filter data-search type=search placeholder="Filter  /" aria-label="Filter runs"'
+                'id=ol-filter data-search type=search placeholder="Filter  /   lr>0.01 state:failed" '
+                'aria-label="Filter runs"'
             )
             with ui.element("div").classes("ol-chips").props('role=group aria-label="State"'):
                 for name, title in _STATES:
                     button = ui.element("button").props(f"type=button data-show={name} aria-pressed=false")
                     with button.on("click", js_handler=f"() => outlast.runs.choose('{name}')"):
                         ui.label(title)
+            for menu in ("Columns", "Views"):
+                with ui.element("details").classes("ol-menu").props(f"id=ol-{menu.lower()}-menu"):
+                    with ui.element("summary").classes("ol-toggle"):
+                        ui.label(menu)
+                    ui.element("div").props(f"id=ol-{menu.lower()}").classes("ol-menu-body")
+            with (
+                ui.element("button")
+                .classes("ol-toggle")
+                .props('type=button title="The shown columns and rows as a file"')
+                .on("click", js_handler="() => outlast.runs.csv()")
+            ):
+                ui.label("CSV")
             ui.element("span").props("id=ol-count role=status").classes("ol-dim")
+        selected = SelectedRuns(view)
         grid = (
             ui.aggrid(
                 {
@@ -225,8 +274,10 @@ def _runs(view: PageView) -> None:
                     ":onCellKeyDown": "p => outlast.runs.key(p)",
                     ":onRowDoubleClicked": "p => outlast.runs.open(p)",
                     ":onModelUpdated": "() => outlast.runs.count()",
-                    ":isExternalFilterPresent": "() => outlast.runs.show !== 'all'",
+                    ":isExternalFilterPresent": "() => outlast.runs.filtered()",
                     ":doesExternalFilterPass": "n => outlast.runs.passes(n)",
+                    "rowSelection": {"mode": "multiRow", "enableClickSelection": False},
+                    "selectionColumnDef": {"width": 44, "minWidth": 44, "maxWidth": 44, "resizable": False},
                     "rowData": [],
                     "loading": True,
                     "rowHeight": 36,
@@ -239,6 +290,7 @@ def _runs(view: PageView) -> None:
             .classes("ol-grid")
             .props('aria-label="Runs"')
         )
+        selected.grid = grid
         more = ui.button("Show more ended runs", on_click=view.feed.more, color=None)
         more.props("outline no-caps dense").classes("ol-button").style("margin-top:10px")
 
@@ -259,12 +311,16 @@ def _keep_filled(view: PageView, grid: ui.aggrid) -> None:
         sent[0] = snapshot.number
         if snapshot.status.condition != "loading" or had:
             grid.run_grid_method("setGridOption", "loading", False)
-        if not fresh:
+        gone = had - snapshot.rows.keys()
+        if not fresh and not gone:
             return
         parts = {
             "add": [msgspec.to_builtins(row) for row in fresh if row.run not in had],
             "update": [msgspec.to_builtins(row) for row in fresh if row.run in had],
         }
+        if gone:
+            parts["remove"] = [{"run": run} for run in gone]
+            had.difference_update(gone)
         had.update(row.run for row in fresh)
         grid.run_grid_method("applyTransaction", parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -12,8 +13,8 @@ from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import TONES, money
-from outlast.ui.layout import PageView, empty, heading, panel, pill
-from outlast.ui.pages import run_files, run_metrics, run_spec, run_story
+from outlast.ui.layout import PageView, Prose, empty, heading, panel, pill
+from outlast.ui.pages import run_failure, run_files, run_metrics, run_spec, run_story, run_system
 from outlast.ui.pages.components import Tab
 from outlast.ui.pages.run_actions import Actions
 
@@ -35,6 +36,7 @@ class LogTab(Tab):
                 ui.element("input").classes("ol-place").props(
                     'id=ol-place type=range min=0 max=1000 value=1000 aria-label="Position in the log"'
                 )
+                ui.link("Download", f"/api/log/{quote(detail.run, safe='')}").props("download").classes("ol-toggle")
                 ui.element("span").props("id=ol-log-where role=status").classes("ol-dim ol-num")
             ui.element("div").props('id=ol-hits hidden role=region aria-label="Lines found"').classes("ol-hits")
             with (
@@ -59,6 +61,7 @@ TABS: dict[str, tuple[str, Callable[[PageView, RunDetail], Tab]]] = {
     "story": ("Story", run_story.StoryTab),
     "metrics": ("Metrics", run_metrics.MetricsTab),
     "log": ("Log", LogTab),
+    "system": ("System", run_system.SystemTab),
     "checkpoints": ("Checkpoints", run_files.CheckpointsTab),
     "outputs": ("Outputs", run_files.OutputsTab),
     "spec": ("Spec and code", run_spec.SpecTab),
@@ -107,21 +110,20 @@ class _RunPage:
                 with ui.element("div").classes("ol-row"):
                     heading(self.detail.run, 1)
                     self.state = pill("", "off").props("role=status")
-                self.why = ui.label().classes("ol-why")
-                self.hint = ui.label().classes("ol-dim")
+                self.why, self.hint = Prose("ol-why"), Prose("ol-dim")
             self.actions = Actions(self.view, self.detail)
         with ui.element("div").classes("ol-panel ol-facts"):
             self.facts = {title: _Fact(title) for title in ("Attempt", "Location", "$/hour", "Step", "Preemptions")}
             self.spent, self.age = _Ticking("Spent"), _Ticking("Duration")
+        self.failure = run_failure.Failure(self.view)
 
     def _update_head(self, detail: RunDetail) -> None:
         state, request = detail.state, detail.request
         status = status_text(state)
         self.state.set_text(status)
         self.state.classes(replace=f"ol-pill ol-{TONES.get(status, 'off')}")
-        self.why.set_text(why(state))
-        self.why.set_visibility(bool(why(state)))
-        self.hint.set_text(state.hint)
+        self.why.update(why(state))
+        self.hint.update(state.hint)
         last, steps = state.last, request.spec.limits.steps if request else 0
         row = self.view.feed.snapshot.rows.get(detail.run)
         step = row.step if row and row.step is not None else newest_step(state, None)
@@ -138,6 +140,7 @@ class _RunPage:
         self.spent.update(kind="spent", base=spent_usd(state, since), since=since, rate=rate)
         self.age.update(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
         self.actions.update(detail)
+        self.failure.update(detail)
 
     def _choose(self, name: str) -> None:
         self.name = name

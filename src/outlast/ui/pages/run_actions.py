@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,9 @@ from outlast.app.actions import cancel_run, preempt_run, rerun_run
 from outlast.app.background import start_supervisor
 from outlast.app.outputs import fetch_outputs
 from outlast.errors import OutlastError
+from outlast.retention.prune import delete_runs
+from outlast.spec.command import render_param
+from outlast.spec.spec import ParamValue
 from outlast.ui.detail import RunDetail
 from outlast.ui.layout import PageView, heading, show_error
 
@@ -23,31 +26,41 @@ class Actions:
     def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.run = detail.run
+        self.params = dict(detail.request.spec.params) if detail.request else {}
         with ui.element("div").classes("ol-row ol-actions").props('role=group aria-label="Actions"'):
             self.pull = _button("Pull", "download", self._pull)
             self.rerun = _button("Rerun", "replay", self._rerun)
             self.preempt = _button("Preempt", "bolt", self._preempt)
+            self.delete = _button("Delete", "delete", self._delete).classes("ol-danger")
             self.cancel = _button("Cancel", "stop_circle", self._cancel).classes("ol-danger")
 
     def update(self, detail: RunDetail) -> None:
         state = detail.state
         self.cancel.set_visibility(state.alive)
+        self.delete.set_visibility(state.closed)
         self.preempt.set_visibility(state.alive and any(a.phase != "over" for a in state.attempts))
 
     async def _cancel(self) -> None:
         text = "The run ends now and its machine is deleted. Checkpoints, logs and outputs stay."
-        if await _sure(f"Cancel {self.run}?", text, {"Cancel the run": "yes"}):
+        if await confirm(f"Cancel {self.run}?", text, {"Cancel the run": "yes"}):
             done = await self._try(lambda: cancel_run(self.view.workspace, self.run))
             if done is not None:
                 await self._try(lambda: start_supervisor(self.view.workspace))
                 ui.notify(f"cancelled {self.run}" if done else f"{self.run} has already ended")
+
+    async def _delete(self) -> None:
+        text = "Its checkpoints, logs, metrics and outputs are deleted for good. Its cost stays in the ledger."
+        if not await confirm(f"Delete {self.run}?", text, {"Delete the run": "yes"}):
+            return
+        if await self._try(lambda: delete_runs(self.view.workspace, [self.run])) is not None:
+            ui.navigate.to("/")
 
     async def _preempt(self) -> None:
         text = (
             "Its machine is deleted, as by a cloud. With notice, the run saves and hands over. Without notice, it "
             "resumes from its last checkpoint and loses the work since then."
         )
-        choice = await _sure(f"Preempt {self.run}?", text, {"Without notice": "no-notice", "With notice": "notice"})
+        choice = await confirm(f"Preempt {self.run}?", text, {"Without notice": "no-notice", "With notice": "notice"})
         if choice:
             notice = choice == "notice"
             attempt = await self._try(lambda: preempt_run(self.view.workspace, self.run, notice=notice))
@@ -63,9 +76,9 @@ class Actions:
             ui.notify(f"{files} in {os.path.abspath(folder)}" if count else f"{self.run} has no outputs yet")
 
     async def _rerun(self) -> None:
-        text = "Starts a new run with the recorded spec, code and image. Its machines are billed."
-        if await _sure(f"Run {self.run} again?", text, {"Run it again": "yes"}):
-            submitted = await self._try(lambda: rerun_run(self.view.workspace, self.run))
+        params = await ask_params(self.run, self.params)
+        if params is not None:
+            submitted = await self._try(lambda: rerun_run(self.view.workspace, self.run, params=params))
             if submitted is not None:
                 await self._try(lambda: start_supervisor(self.view.workspace))
                 ui.navigate.to(f"/run/{quote(submitted.run, safe='')}")
@@ -85,7 +98,7 @@ def _button(title: str, icon: str, work: Callable[[], Any]) -> ui.button:
     return ui.button(title, icon=icon, on_click=work, color=None).props("outline no-caps dense").classes("ol-button")
 
 
-async def _sure(question: str, text: str, choices: dict[str, str]) -> str:
+async def confirm(question: str, text: str, choices: dict[str, str]) -> str:
     """Ask for confirmation. Return the chosen value; empty if dismissed. The last choice is the least harmful one."""
     with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
         heading(question)
@@ -99,3 +112,33 @@ async def _sure(question: str, text: str, choices: dict[str, str]) -> str:
     answer = await dialog
     dialog.delete()
     return str(answer or "")
+
+
+async def ask_params(run: str, params: Mapping[str, ParamValue]) -> dict[str, ParamValue] | None:
+    """Ask for the parameters of a new run like this one. Return those that differ; None if dismissed."""
+    fields: dict[str, ui.input] = {}
+    with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
+        heading(f"Run {run} again?")
+        ui.label("Starts a new run with the recorded spec, code and image. Its machines are billed.")
+        for name, value in params.items():
+            fields[name] = ui.input(name, value=render_param(value)).props("dense outlined").classes("ol-select")
+        with ui.element("div").classes("ol-row ol-end"):
+            ui.button("Back", on_click=lambda: dialog.submit(""), color=None).props("flat no-caps")
+            start = ui.button("Run it again", on_click=lambda: dialog.submit("yes"), color=None)
+            start.props("unelevated no-caps").classes("ol-alarm")
+    answer = await dialog
+    typed = {name: str(field.value or "") for name, field in fields.items()}
+    dialog.delete()
+    if not answer:
+        return None
+    return {name: _value(text) for name, text in typed.items() if text != render_param(params[name])}
+
+
+def _value(text: str) -> ParamValue:
+    """Return a number where the text is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import background_tasks, ui
+from nicegui.events import ValueChangeEventArguments
 
 from outlast.errors import OutlastError
 from outlast.runs.metrics import CurveMark, Curves
@@ -33,7 +35,12 @@ class MetricsTab(Tab):
         self.others = [name for name in view.query.get("with", "").split(",") if name][:_OTHERS_MAX]
         self.log = view.query.get("scale") == "log"
         self.wanted = view.query.get("metric", "")
+        self.by_time = view.query.get("x") == "time"
+        self.smoothing = _weight(view.query.get("smooth", ""))
+        # The metric that has a large chart.
+        self.large = view.query.get("large", "")
         self.charts: list[ui.echart] = []
+        self.summaries: list[ui.label] = []
         self.shape: list[tuple[str, int]] = []
         self.busy = self.again = False
         with panel("Metrics", note="drag to zoom; marks are preemptions and resumptions"):
@@ -52,6 +59,12 @@ class MetricsTab(Tab):
                 )
                 find.props("dense outlined clearable data-search").classes("ol-select")
                 ui.switch("Log scale", value=self.log, on_change=lambda event: self._scale(bool(event.value)))
+                ui.switch("Time", value=self.by_time, on_change=lambda event: self._axis(bool(event.value)))
+                with ui.element("label").classes("ol-row"):
+                    ui.label("Smoothing").classes("ol-dim")
+                    slider = ui.slider(min=0, max=99, step=1, value=round(100 * self.smoothing), on_change=self._smooth)
+                    slider.props("aria-label=Smoothing").classes("ol-slider")
+                ui.link("CSV", f"/api/metrics/{quote(detail.run, safe='')}").props("download").classes("ol-toggle")
             self.place = ui.element("div").classes("ol-plots")
         view.client.on_delete(self.leave)
         self._notice_change(detail)
@@ -83,6 +96,23 @@ class MetricsTab(Tab):
         self.shape = []
         self._soon()
 
+    def _axis(self, by_time: bool) -> None:
+        self.by_time = by_time
+        self.view.remember(x="time" if by_time else "")
+        self.shape = []
+        self._soon()
+
+    def _smooth(self, event: ValueChangeEventArguments[Any]) -> None:
+        self.smoothing = float(event.value or 0) / 100
+        self.view.remember(smooth=str(self.smoothing) if self.smoothing else "")
+        self._soon()
+
+    def _enlarge(self, metric: str) -> None:
+        self.large = "" if self.large == metric else metric
+        self.view.remember(large=self.large)
+        self.shape = []
+        self._soon()
+
     def _filter(self, text: str) -> None:
         self.wanted = text
         self.view.remember(metric=text)
@@ -104,7 +134,7 @@ class MetricsTab(Tab):
                     return
                 marks = found[self.detail.run].marks
                 with self.place:
-                    self._show(plots(found, marks=marks))
+                    self._show(plots(found, marks=marks, smoothing=self.smoothing, by_time=self.by_time))
         finally:
             self.busy = False
 
@@ -133,10 +163,12 @@ class MetricsTab(Tab):
         shape = [(plot.metric, len(plot.lines)) for plot in shown]
         if shape == self.shape and shape:
             for chart, plot in zip(self.charts, shown, strict=True):
-                chart.options.update(_options(plot, log=self.log))
+                chart.options.update(_options(plot, log=self.log, by_time=self.by_time))
                 chart.update()
+            for summary, plot in zip(self.summaries, shown, strict=True):
+                summary.set_text(_summary(plot))
             return
-        self.shape, self.charts = shape, []
+        self.shape, self.charts, self.summaries = shape, [], []
         self.place.clear()
         if not shown:
             empty(
@@ -145,22 +177,49 @@ class MetricsTab(Tab):
             )
             return
         for plot in shown:
-            with ui.element("section").classes("ol-plot") as section:
+            large = plot.metric == self.large
+            with ui.element("section").classes("ol-plot ol-large" if large else "ol-plot") as section:
                 section.props["aria-label"] = plot.metric
-                with ui.element("h3").classes("ol-h3"):
-                    ui.label(plot.metric)
-                chart = ui.echart(_options(plot, log=self.log)).style("height:260px")
+                with ui.element("div").classes("ol-row"):
+                    with ui.element("h3").classes("ol-h3"):
+                        ui.label(plot.metric)
+                    self.summaries.append(ui.label(_summary(plot)).classes("ol-dim ol-num ol-grow"))
+                    self._enlarge_button(plot.metric, large)
+                chart = ui.echart(_options(plot, log=self.log, by_time=self.by_time))
+                chart.style("height:560px" if large else "height:260px")
                 chart.props["aria-label"] = f"{plot.metric}, over steps"
                 chart.props["role"] = "img"
                 self.charts.append(chart)
 
+    def _enlarge_button(self, metric: str, large: bool) -> None:
+        name = f"{'Small' if large else 'Large'} chart of {metric}"
+        icon = "close_fullscreen" if large else "open_in_full"
+        button = ui.button(icon=icon, on_click=lambda: self._enlarge(metric), color=None)
+        button.props("flat round dense size=sm").classes("ol-tool")
+        button.props["aria-label"] = button.props["title"] = name
 
-def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
+
+def _weight(text: str) -> float:
+    try:
+        return min(0.99, max(0.0, float(text or 0)))
+    except ValueError:
+        return 0.0
+
+
+def _summary(plot: Plot) -> str:
+    """Return last, lowest and highest value; for several runs they are in the legend."""
+    if len(plot.lines) != 1 or not plot.lines[0].points:
+        return ""
+    line = plot.lines[0]
+    return f"last {line.last:.4g} · lowest {line.low:.4g} · highest {line.high:.4g}"
+
+
+def _options(plot: Plot, *, log: bool, by_time: bool = False) -> dict[str, Any]:
     log = log and all(value > 0 for line in plot.lines for _, value in line.points)
     series: list[dict[str, Any]] = [
         {
             "type": "line",
-            "name": line.run,
+            "name": f"{line.run}  {line.last:.4g}" if len(plot.lines) > 1 else line.run,
             "data": [list(point) for point in line.points],
             "showSymbol": len(line.points) < 40,
             "symbolSize": 4,
@@ -189,7 +248,21 @@ def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
             {"type": "inside"},
             {"type": "slider", "height": 12, "bottom": 4, "showDetail": False, "showDataShadow": False},
         ],
-        "xAxis": {"type": "value", "name": "", "min": "dataMin", "max": "dataMax", **axis},
+        "toolbox": {
+            "right": 0,
+            "top": -4,
+            "itemSize": 13,
+            "feature": {"saveAsImage": {"title": "PNG", "name": plot.metric, "pixelRatio": 2}},
+        },
+        "xAxis": {
+            "type": "value",
+            "name": "seconds" if by_time else "",
+            "nameLocation": "middle",
+            "nameGap": 20,
+            "min": "dataMin",
+            "max": "dataMax",
+            **axis,
+        },
         "yAxis": {"type": "log" if log else "value", "scale": True, **axis},
         "series": series,
     }

@@ -12,7 +12,7 @@ from outlast.formatting.event_text import event_text
 from outlast.formatting.run_summary import summarize
 from outlast.ui.detail import RunDetail
 from outlast.ui.format import describe_s, moment, money
-from outlast.ui.layout import PageView, empty, fact, panel
+from outlast.ui.layout import PageView, empty, fact, panel, prose
 from outlast.ui.pages.components import Tab
 from outlast.ui.views.timeline import KINDS, Timeline, timeline
 
@@ -87,7 +87,7 @@ class StoryTab(Tab):
                     ui.label(describe_s(max(0.0, since_s))).classes("ol-dim ol-num ol-when").tooltip(
                         moment(begin + since_s)
                     )
-                    ui.label(text)
+                    prose(text)
 
     def _show_cost(self) -> None:
         state, now = self.detail.state, time.time()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from outlast.errors import OutlastError
-from outlast.formatting.run_row import DAMAGED, UNREADABLE, newest_step, spent_usd, status_text, unread, why
+from outlast.formatting.run_row import DAMAGED, UNREADABLE, metrics_of, newest_step, spent_usd, status_text, unread, why
 from outlast.runs.ended import EndedRun
+from outlast.runs.events import MetricRange
 from outlast.runs.state import RunState
-from outlast.spec.spec import Spec
+from outlast.spec.spec import ParamValue, Spec
 from outlast.ui.format import TONES
 from outlast.workspace import Heartbeat
 
@@ -38,6 +39,9 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
     spent_at: float = 0.0
     usd_per_hour: float = 0.0
     why: str = ""
+    params: dict[str, ParamValue] = {}
+    # Metric → its last, lowest and highest value.
+    metrics: dict[str, MetricRange] = {}
 
     @property
     def unread(self) -> bool:
@@ -82,6 +86,8 @@ def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | 
         spent_at=since,
         usd_per_hour=sum(attempt.price_usd_per_hour for attempt in billing),
         why=why(state) or note or _agent_remark(heartbeat),
+        params=spec.params if spec else {},
+        metrics=metrics_of(state, heartbeat),
     )
 
 
@@ -93,4 +99,4 @@ def unread_row(run: str, problem: OutlastError) -> RunTableRow:
 def ended_row_of(record: EndedRun) -> RunTableRow:
     """Return the row of a run from the index."""
     row = row_of(record.run, record.state, None, None)
-    return msgspec.structs.replace(row, steps=record.steps, checkpoints=record.checkpoints)
+    return msgspec.structs.replace(row, steps=record.steps, checkpoints=record.checkpoints, params=record.params)
