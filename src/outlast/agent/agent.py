@@ -238,10 +238,15 @@ class Agent(AgentPreparation):
 
     def permanent_failure(self, exit_code: int, ran_s: float) -> Verdict | None:
         output = self.output.tail() if self.output is not None else ""
-        if self.attempt.started_before():
+        limits = self.request.spec.limits
+        if exit_code in limits.retry_on_exit:
+            return None
+        if exit_code in limits.fail_on_exit:
+            found: permanent.PermanentFailure | None = permanent.named_failure(exit_code, output)
+        elif self.attempt.started_before():
             # A program that started before, here or elsewhere, has shown that it can.
-            before, limit = self.attempt.fruitless_crash(), self.request.spec.limits.crashes
-            found = permanent.repeated_failure(permanent.last_error(output), before=before, limit=limit)
+            before = self.attempt.fruitless_crash()
+            found = permanent.repeated_failure(permanent.last_error(output), before=before, limit=limits.crashes)
         else:
             found = permanent.permanent_failure(exit_code, ran_s=ran_s, output=output)
         if found is None:

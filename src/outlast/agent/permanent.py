@@ -97,6 +97,12 @@ def error_text(output: str) -> str:
     return f": {error}" if error else ""
 
 
+def named_failure(exit_code: int, output: str) -> PermanentFailure:
+    """Return the failure with an exit code that the user declared final."""
+    why = f"the command exited with {exit_code}, which `fail_on_exit` names{error_text(output)}"
+    return PermanentFailure(why=why, hint="correct the program, or remove the code from `[limits] fail_on_exit`")
+
+
 def repeated_failure(error: str, *, before: str, limit: int) -> PermanentFailure | None:
     """Return why the run ends if the previous attempt, which ended with `before`, had the same error.
 

@@ -57,6 +57,8 @@ class LimitFields(TypedDict, total=False):
     steps: int
     max_hours: float
     crashes: int
+    retry_on_exit: int | Sequence[int]
+    fail_on_exit: int | Sequence[int]
     no_progress: int
     hang_after: str
     idle_gpu: str

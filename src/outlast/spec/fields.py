@@ -82,3 +82,12 @@ def nodes(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NODES_MAX:
         raise ValueError(f"expected a whole number from 1 to {NODES_MAX}, got {value!r}")
     return value
+
+
+def exit_codes(value: Any) -> tuple[int, ...]:
+    """Read one exit code or a list of them."""
+    found = value if isinstance(value, list | tuple) else [value]
+    for code in found:
+        if isinstance(code, bool) or not isinstance(code, int) or not 1 <= code <= 255:
+            raise ValueError(f"expected exit codes from 1 to 255, got {code!r}")
+    return tuple(found)

@@ -342,10 +342,14 @@ def _limits(reader: Reader) -> LimitSpec:
         steps=reader.take("steps", count, 0),
         max_s=reader.take("max_hours", amount, 0.0) * 3600.0,
         crashes=reader.take("crashes", count, defaults.crashes),
+        retry_on_exit=reader.take("retry_on_exit", fields.exit_codes, ()),
+        fail_on_exit=reader.take("fail_on_exit", fields.exit_codes, ()),
         no_progress=reader.take("no_progress", count, defaults.no_progress),
         hang_after_s=reader.take("hang_after", quantity.duration_s, 0.0),
         idle_gpu_s=reader.take("idle_gpu", quantity.duration_s, 0.0),
         keep_on_failure_s=reader.take("keep_on_failure", quantity.duration_s, 0.0),
     )
+    for code in sorted({*limits.retry_on_exit} & {*limits.fail_on_exit}):
+        reader.wrong("fail_on_exit", f"{code} is in `retry_on_exit`, too")
     reader.finish()
     return limits

@@ -160,6 +160,9 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     max_s: float = 0.0
     crashes: int = 3
+    # Exit codes after which the run starts again without counting a crash, or ends at once.
+    retry_on_exit: tuple[int, ...] = ()
+    fail_on_exit: tuple[int, ...] = ()
     no_progress: int = 8
     # 0: an hour without output, file changes and CPU time; otherwise: this long without output or file changes.
     hang_after_s: float = 0.0

@@ -257,8 +257,11 @@ def failure(view: RunView) -> Fail | None:
     """Return the end of a run that crashed too often, or made no progress in too many attempts."""
     state, limits = view.state, view.spec.limits
     last = state.last
-    if last is not None and state.crashes >= limits.crashes and not last.preempted:
-        times = "once" if state.crashes == 1 else f"{state.crashes} times"
+    crashes = state.crashes - sum(
+        a.outcome in ("crashed", "killed") and a.exit_code in limits.retry_on_exit for a in state.attempts
+    )
+    if last is not None and crashes >= limits.crashes and not last.preempted:
+        times = "once" if crashes == 1 else f"{crashes} times"
         return Fail(
             run=view.run,
             why=f"it crashed {times}; the last time: {last.why or last.outcome}",

@@ -189,7 +189,7 @@ def _help(pages: Sequence[PageInfo]) -> None:
         ("/", "search or filter"),
         ("?", "keyboard shortcuts"),
         ("t", "theme: light, dark, system"),
-        ("1 … 6", "tabs of a run"),
+        ("1 … 7", "tabs of a run"),
         ("Esc", "close"),
     ]
     keys += [(f"g {page.key}", page.title.lower()) for page in pages if page.key]

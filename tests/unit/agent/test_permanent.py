@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.agent.permanent import last_error, permanent_failure, repeated_failure
+from outlast.agent.permanent import last_error, named_failure, permanent_failure, repeated_failure
 
 TRACE = "Traceback (most recent call last):\n  File 'a.py', line 1, in <module>\n"
 MODULE = TRACE + "ModuleNotFoundError: No module named 'torch.nn'\n"
@@ -99,3 +99,8 @@ def test_the_error_of_the_last_traceback_is_found(output: str, error: str) -> No
 def test_the_same_error_on_a_second_machine_ends_the_run(error: str, before: str, ends: bool) -> None:
     assert (repeated_failure(error, before=before, limit=3) is not None) is ends
     assert repeated_failure(error, before=before, limit=4) is None
+
+
+def test_a_code_that_the_user_named_ends_the_run_with_the_error() -> None:
+    found = named_failure(64, TRACE + "ValueError: bad shape\n")
+    assert found.why.startswith("the command exited with 64, which `fail_on_exit` names: ValueError: bad shape")

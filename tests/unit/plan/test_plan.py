@@ -128,6 +128,15 @@ def test_crashes_have_a_separate_small_budget() -> None:
     assert step.exit_code == 3
 
 
+def test_named_exit_codes_are_retried_without_counting_a_crash() -> None:
+    retried = spec(command="train", limits={"retry_on_exit": [3]})
+    (step,) = plan(world(view(*crash(1), *crash(2), *crash(3), spec=retried)))
+    assert isinstance(step, PlaceAttempt)
+    endless = [event for number in range(1, 9) for event in crash(number)]
+    (step,) = plan(world(view(*endless, spec=retried)))
+    assert isinstance(step, Fail), "attempts without progress end it nevertheless"
+
+
 def preemption(attempt: int, *, saved: bool) -> tuple[ev.Event, ...]:
     save = (ev.Saved(attempt=attempt, checkpoint=f"c{attempt}", at=700.0),) if saved else ()
     return (
