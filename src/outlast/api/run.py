@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from outlast.api.fields import ParamValue, Path
     from outlast.app.details import RunDetails
+    from outlast.runs.notes import RunNote
 
 
 class Run:
@@ -109,6 +110,19 @@ class Run:
         from outlast.app.details import run_details
 
         return run_details(self._workspace, self.name)
+
+    @property
+    def note(self) -> RunNote:
+        """The note and the tags; `annotate` changes them."""
+        from outlast.runs.notes import read_note
+
+        return read_note(self._workspace.bucket, self.name)
+
+    def annotate(self, text: str | None = None, *, tags: Sequence[str] = (), untag: Sequence[str] = ()) -> RunNote:
+        """Replace the note, add and remove tags, and return both. Possible at any time, also after the end."""
+        from outlast.app.notes import annotate
+
+        return annotate(self._workspace, self.name, text=text, tags=tags, untag=untag)
 
     # Following
 

@@ -6,6 +6,7 @@ import msgspec
 
 from outlast.runs.events import Event
 from outlast.runs.metrics import Point, stitched
+from outlast.runs.notes import NO_NOTE, RunNote, read_note
 from outlast.runs.state import RunState
 from outlast.runs.usage import Sample
 from outlast.workspace import RunRequest, Workspace
@@ -24,6 +25,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, Point]
     # Why no checkpoint was committed for minutes although the folder changes; empty otherwise.
     unsaved: str = ""
+    note: RunNote = NO_NOTE
     # The newest sample of what the live attempt uses.
     usage: Sample | None = None
 
@@ -41,5 +43,6 @@ def run_details(workspace: Workspace, run: str) -> RunDetails:
         events=tuple(story.events),
         metrics={name: points[-1] for name, points in curves.series.items()},
         unsaved=heartbeat.unsaved if heartbeat else "",
+        note=read_note(workspace.bucket, run),
         usage=heartbeat.usage if heartbeat else None,
     )

@@ -85,8 +85,21 @@ class RunShown(_Shape, frozen=True, kw_only=True):
     metrics: dict[str, dict[str, Any]]
     # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
     unsaved: str
+    # The note: `tags` and `text`.
+    note: dict[str, Any]
     # The newest sample of what a live run uses; null after the end.
     usage: dict[str, Any] | None
+
+
+class RunNote(_Shape, frozen=True, kw_only=True):
+    """The note and the tags of a run."""
+
+    run: str
+    tags: list[str]
+    text: str
+    # Who changed it last, and when, in seconds since 1970; empty and 0 without a note.
+    by: str
+    at: float
 
 
 class SubmitResult(_Shape, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "delete": ("run.delete", "delete", "runs", "delete ended runs with their checkpoints, logs and outputs"),
     "prune": ("run.delete", "prune", "runs", "delete old runs, and code and packages that no run uses"),
     "notify": ("run.notify", "notify", "runs", "list the targets of `[notify]`, or send a test message to each"),
+    "note": ("run.annotate", "note", "runs", "print or change the note and the tags of a run"),
     "handover": ("run.control", "handover", "runs", "give a run to another user, with its costs and limits"),
     "preempt": ("run.control", "preempt", "runs", "preempt the machine of a run, as a cloud would"),
     "drill": ("run.drill", "drill", "runs", "preempt your own training on purpose and report what survives"),

@@ -15,6 +15,7 @@ from outlast.retention.collect import BATCH, CLOCK
 from outlast.runs.deleted import DeletedRuns
 from outlast.runs.ended import EndedRun, EndedRuns, record_of
 from outlast.runs.group import Groups
+from outlast.runs.notes import PREFIX as NOTES
 from outlast.store.bucket import Entry
 from outlast.workspace import Workspace
 
@@ -75,8 +76,8 @@ class RunDeleter:
             kept |= dict.fromkeys(young, "it is younger by the store's clock")
             chosen = [record for record in chosen if record.run not in young]
         if not keep_outputs:
-            for entry in self.bucket.list("drills/"):
-                if (run := entry.key.removeprefix("drills/").removesuffix(".json")) in entries:
+            for entry in [*self.bucket.list("drills/"), *self.bucket.list(NOTES)]:
+                if (run := entry.key.partition("/")[2].removesuffix(".json")) in entries:
                     entries[run].append(entry)
         doomed = [
             entry for record in chosen for entry in entries[record.run] if not (keep_outputs and _stays(entry.key))

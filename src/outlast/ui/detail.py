@@ -11,6 +11,7 @@ from outlast.errors import Missing, NoSuchRun, OutlastError, StoreUnreachable
 from outlast.runs.events import Event
 from outlast.runs.metrics import Curves, Row, attempts_with_metrics, parsed, stitch
 from outlast.runs.metrics import piece_key as metrics_key
+from outlast.runs.notes import NO_NOTE, RunNote, read_note
 from outlast.runs.state import RunState
 from outlast.ui.logs import Logs
 from outlast.workspace import RunRequest, Workspace
@@ -31,6 +32,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     # The number of chunks of metrics, and a hash of the outputs.
     metrics: int = 0
     outputs: int = 0
+    note: RunNote = NO_NOTE
     # Why the run cannot be read.
     problem: str = ""
     hint: str = ""
@@ -84,6 +86,7 @@ class RunWatch:
             logs=sizes,
             metrics=self.metrics.pieces,
             outputs=self._outputs,
+            note=read_note(self.workspace.bucket, self.run) if self._round % _OUTPUTS_EVERY == 1 else self.detail.note,
         )
 
     def _read_logs_and_metrics(self, state: RunState) -> None:

@@ -18,6 +18,7 @@ from outlast.billing.ledger import lines_of
 from outlast.billing.ledger_store import LedgerPage
 from outlast.errors import NoSuchRun, StoreUnreachable, WorkspaceError
 from outlast.runs.ended import EndedRuns
+from outlast.runs.notes import NoteReader, RunNote
 from outlast.runs.story import Story
 from outlast.spec.spec import Spec
 from outlast.store.bucket import Entry
@@ -59,6 +60,9 @@ class RunReader:
         self._ended: set[str] = set()
         self._limit = ENDED_SHOWN
         self._index_at = -math.inf
+        self._note_reader = NoteReader(workspace.bucket)
+        self._notes: dict[str, RunNote] = {}
+        self._notes_at = -math.inf
         self._turn = itertools.count()
 
     def read(self) -> bool:
@@ -73,11 +77,22 @@ class RunReader:
         for run in [run for run, one in self._live.items() if run not in live and one.story.state.closed]:
             del self._live[run]  # its row is final and in the index
         self._read_ended(rows, live)
+        self._add_tags(rows)
         for run, row in rows.items():
             if before.get(run) != row:
                 self.changed[run] = self.round
         self.rows = rows if rows != before else before
         return rows is self.rows
+
+    def _add_tags(self, rows: dict[str, RunTableRow]) -> None:
+        """Add the tags of users. In a bucket they are listed as rarely as the index."""
+        now = time.monotonic()
+        if not self.remote or now - self._notes_at >= _INDEX_REMOTE_S:
+            self._notes_at, self._notes = now, self._note_reader.read()
+        for run, row in rows.items():
+            tags = self._notes[run].tags if run in self._notes else ()
+            if row.tags != tags:
+                rows[run] = msgspec.structs.replace(row, tags=tags)
 
     def more(self) -> None:
         """Show more ended runs from the next round on. Thread-safe."""

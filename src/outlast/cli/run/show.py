@@ -69,6 +69,10 @@ def _head(details: RunDetails) -> str:
         lines.append(f"unsaved  no checkpoint was committed for minutes: {details.unsaved}")
     if state.hint:
         lines.append(f"hint     {state.hint}")
+    if details.note.tags:
+        lines.append(f"tags     {' '.join(details.note.tags)}")
+    if details.note.text:
+        lines.append(f"note     {details.note.text}")
     lines += [f"{title:<8} {text}" for title, text in _utilisation(details)]
     if request.spec.params:
         lines.append(dim("params   " + " ".join(f"{k}={v}" for k, v in request.spec.params.items())))
@@ -117,6 +121,7 @@ def _as_json(details: RunDetails) -> str:
             "metrics": {name: msgspec.to_builtins(point) for name, point in details.metrics.items()},
             "events": [msgspec.to_builtins(event) for event in details.events],
             "unsaved": details.unsaved,
+            "note": {"tags": list(details.note.tags), "text": details.note.text},
             "usage": msgspec.to_builtins(details.usage),
         },
         indent=2,

@@ -91,6 +91,7 @@ class _RunPage:
     def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail
+        self.shown_tags: tuple[str, ...] = ()
         self._head()
         chosen = view.query.get("tab", "")
         self.name = chosen if chosen in TABS else "story"
@@ -110,6 +111,8 @@ class _RunPage:
                 with ui.element("div").classes("ol-row"):
                     heading(self.detail.run, 1)
                     self.state = pill("", "off").props("role=status")
+                self.tags = ui.element("div").classes("ol-row")
+                self.note = Prose("ol-run-note")
                 self.why, self.hint = Prose("ol-why"), Prose("ol-dim")
             self.actions = Actions(self.view, self.detail)
         with ui.element("div").classes("ol-panel ol-facts"):
@@ -122,6 +125,7 @@ class _RunPage:
         status = status_text(state)
         self.state.set_text(status)
         self.state.classes(replace=f"ol-pill ol-{TONES.get(status, 'off')}")
+        self._show_note(detail)
         self.why.update(why(state))
         self.hint.update(state.hint)
         last, steps = state.last, request.spec.limits.steps if request else 0
@@ -141,6 +145,16 @@ class _RunPage:
         self.age.update(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
         self.actions.update(detail)
         self.failure.update(detail)
+
+    def _show_note(self, detail: RunDetail) -> None:
+        self.note.update(detail.note.text)
+        if detail.note.tags == self.shown_tags:
+            return
+        self.shown_tags = detail.note.tags
+        self.tags.clear()
+        with self.tags:
+            for tag in detail.note.tags:
+                ui.link(tag, f"/?q={quote(f'tag:{tag}')}").classes("ol-pill ol-off")
 
     def _choose(self, name: str) -> None:
         self.name = name

@@ -11,9 +11,11 @@ from nicegui import ui
 
 from outlast.app.actions import cancel_run, preempt_run, rerun_run
 from outlast.app.background import start_supervisor
+from outlast.app.notes import annotate
 from outlast.app.outputs import fetch_outputs
 from outlast.errors import OutlastError
 from outlast.retention.prune import delete_runs
+from outlast.runs.notes import RunNote, read_note
 from outlast.spec.command import render_param
 from outlast.spec.spec import ParamValue
 from outlast.ui.detail import RunDetail
@@ -28,6 +30,7 @@ class Actions:
         self.run = detail.run
         self.params = dict(detail.request.spec.params) if detail.request else {}
         with ui.element("div").classes("ol-row ol-actions").props('role=group aria-label="Actions"'):
+            self.note = _button("Note", "sell", self._note)
             self.pull = _button("Pull", "download", self._pull)
             self.rerun = _button("Rerun", "replay", self._rerun)
             self.preempt = _button("Preempt", "bolt", self._preempt)
@@ -67,6 +70,12 @@ class Actions:
             if attempt is not None:
                 how = "with notice" if notice else "without notice"
                 ui.notify(f"preempted attempt {attempt.number} in {attempt.zone}, {how}")
+
+    async def _note(self) -> None:
+        typed = await ask_note(self.run, await self.view.read(read_note, self.view.workspace.bucket, self.run))
+        if typed is not None:
+            text, tags, untag = typed
+            await self._try(lambda: annotate(self.view.workspace, self.run, text=text, tags=tags, untag=untag))
 
     async def _pull(self) -> None:
         folder = os.path.join("outputs", self.run)
@@ -132,6 +141,24 @@ async def ask_params(run: str, params: Mapping[str, ParamValue]) -> dict[str, Pa
     if not answer:
         return None
     return {name: _value(text) for name, text in typed.items() if text != render_param(params[name])}
+
+
+async def ask_note(run: str, note: RunNote) -> tuple[str, list[str], list[str]] | None:
+    """Ask for the note of a run. Return its text, and the tags to add and to remove; None if dismissed."""
+    with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
+        heading(f"Note on {run}")
+        tags = ui.input("Tags, separated by spaces", value=" ".join(note.tags)).props("dense outlined")
+        text = ui.textarea("Note", value=note.text).props("dense outlined")
+        tags.classes("ol-field")
+        text.classes("ol-field")
+        with ui.element("div").classes("ol-row ol-end"):
+            ui.button("Back", on_click=lambda: dialog.submit(""), color=None).props("flat no-caps")
+            save = ui.button("Save", on_click=lambda: dialog.submit("yes"), color=None)
+            save.props("unelevated no-caps").classes("ol-primary")
+    answer = await dialog
+    typed, wanted = str(text.value or ""), str(tags.value or "").split()
+    dialog.delete()
+    return (typed, wanted, [tag for tag in note.tags if tag not in wanted]) if answer else None
 
 
 def _value(text: str) -> ParamValue:

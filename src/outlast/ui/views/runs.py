@@ -39,6 +39,7 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
     spent_at: float = 0.0
     usd_per_hour: float = 0.0
     why: str = ""
+    tags: tuple[str, ...] = ()
     params: dict[str, ParamValue] = {}
     # Metric → its last, lowest and highest value.
     metrics: dict[str, MetricRange] = {}
