@@ -17,8 +17,9 @@ def _violations(page: Any) -> list[str]:
 
 def _paths(lived: Lived) -> list[str]:
     names = lived.names
-    tabs = [f"/run/{names.demo}?tab={tab}" for tab in ("log", "metrics", "checkpoints", "outputs", "spec")]
+    tabs = [f"/run/{names.demo}?tab={tab}" for tab in ("log", "metrics", "system", "checkpoints", "outputs", "spec")]
     return [
+        f"/compare?runs={names.demo},{names.failed}",
         *("/", "/sweeps", "/clusters", "/images", "/resources", "/cost", "/drills"),
         *(f"/run/{names.demo}", f"/run/{names.failed}", *tabs),
         *(f"/sweeps/{names.sweep}", f"/clusters/{names.cluster}", f"/images/local/{names.image}"),
@@ -33,6 +34,7 @@ def test_no_page_has_an_accessibility_violation(visit: Visit, lived: Lived, dark
     for path in _paths(lived):
         page = visit.open(path, dark=dark)
         page.wait_for_selector(".ol-header")
+        page.wait_for_selector("h1", state="attached")
         page.wait_for_load_state("networkidle")
         if found := _violations(page):
             wrong[path] = found

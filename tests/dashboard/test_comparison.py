@@ -252,3 +252,15 @@ def test_a_run_is_rerun_with_another_parameter_and_deleted(look: Visit, trained:
     page.get_by_role("button", name="Delete 1 run").click()
     page.get_by_role("link", name="doomed", exact=True).wait_for(state="detached")
     assert not trained.workspace.story("doomed").refresh().exists
+
+
+def test_a_note_and_tags_are_written_on_the_page_and_found_by_the_filter(look: Visit) -> None:
+    page = look.open("/run/high")
+    page.get_by_role("button", name="Note").click()
+    page.get_by_label("Tags, separated by spaces").fill("paper seed/3")
+    page.get_by_label("Note", exact=True).fill("too noisy")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("too noisy").wait_for()
+    page.get_by_role("link", name="seed/3").click()
+    page.get_by_text("1 shown").wait_for()
+    assert shown(page) == ["high"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.main import COMMANDS, begin, end, root_help
+from outlast.cli.shared import debug_log
 from outlast.cli.shared.terminal import complain, note
 from outlast.errors import InvalidTransition, OutlastError
 
@@ -76,6 +77,11 @@ def all_commands() -> Iterator[tuple[str, click.Command]]:
 
 def call(argv: list[str]) -> int:
     """Run the command and return its exit code. Only our own bugs print a traceback."""
+    debug_log.start(argv)
+    return debug_log.log_end(_call(argv))
+
+
+def _call(argv: list[str]) -> int:
     try:
         result = app.main(argv, prog_name="outlast", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -96,7 +102,11 @@ def call(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OutlastError as problem:
+        debug_log.log_error(problem)
         complain(problem.message, hint=problem.hint)
         if isinstance(problem, InvalidTransition):
             raise
         return problem.exit_code
+    except BaseException as problem:  # a bug: its traceback is printed, and logged for the report
+        debug_log.log_error(problem)
+        raise

@@ -150,7 +150,7 @@ def _answer() -> None:
 
     _open_streams()
     guard()
-    argv = _without_color(sys.argv[1:])
+    argv = _without_common_options(sys.argv[1:])
     # A shell that requests completions passes no arguments: the request is in the environment.
     completing = "_OUTLAST_COMPLETE" in os.environ
     if argv in (["--help"], ["-h"], ["help"]) or (not argv and not completing):
@@ -163,7 +163,7 @@ def _answer() -> None:
         return
     # Imports create many objects and no garbage: collection at the default rate is a tenth of a short command.
     gc.set_threshold(50_000)
-    if argv[:1] == ["ps"] and set(argv[1:]) <= _PLAIN:
+    if argv[:1] == ["ps"] and set(argv[1:]) <= _PLAIN and "OUTLAST_LOG" not in os.environ:
         _leave(_list_runs(argv))
     from outlast.cli.app import call
 
@@ -188,12 +188,14 @@ def _list_runs(argv: list[str]) -> int:
         return 130
 
 
-def _without_color(argv: list[str]) -> list[str]:
-    """Take `--no-color` out of the arguments before `--`: it holds for every command."""
+def _without_common_options(argv: list[str]) -> list[str]:
+    """Take `--no-color` and `--verbose` out of the arguments before `--`: they hold for every command."""
     own = argv.index("--") if "--" in argv else len(argv)
     if "--no-color" in argv[:own]:
         os.environ["NO_COLOR"] = "1"
-    return [word for word in argv[:own] if word != "--no-color"] + argv[own:]
+    if "--verbose" in argv[:own]:
+        os.environ.setdefault("OUTLAST_LOG", "stderr")
+    return [word for word in argv[:own] if word not in ("--no-color", "--verbose")] + argv[own:]
 
 
 def _open_streams() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from urllib.parse import quote
 
 from nicegui import ui
 
 from outlast.errors import OutlastError
+from outlast.formatting.remaining import remaining
 from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
-from outlast.ui.format import TONES, money
+from outlast.ui.format import TONES, describe_s, money
 from outlast.ui.layout import PageView, Prose, empty, heading, panel, pill
 from outlast.ui.pages import run_failure, run_files, run_metrics, run_spec, run_story, run_system
 from outlast.ui.pages.components import Tab
@@ -116,7 +118,9 @@ class _RunPage:
                 self.why, self.hint = Prose("ol-why"), Prose("ol-dim")
             self.actions = Actions(self.view, self.detail)
         with ui.element("div").classes("ol-panel ol-facts"):
-            self.facts = {title: _Fact(title) for title in ("Attempt", "Location", "$/hour", "Step", "Preemptions")}
+            self.facts = {
+                title: _Fact(title) for title in ("Attempt", "Location", "$/hour", "Step", "Preemptions", "Left")
+            }
             self.spent, self.age = _Ticking("Spent"), _Ticking("Duration")
         self.failure = run_failure.Failure(self.view)
 
@@ -138,6 +142,8 @@ class _RunPage:
         self.facts["$/hour"].update(money(here.price_usd_per_hour) if here else "")
         self.facts["Step"].update("" if step is None else f"{step} of {steps}" if steps else str(step))
         self.facts["Preemptions"].update(str(sum(attempt.preempted for attempt in state.attempts)))
+        left = remaining(state, step, steps, time.time())
+        self.facts["Left"].update(f"about {describe_s(left.seconds)}, {money(left.cost_usd)}" if left else "")
         billing = [attempt for attempt in state.attempts if not attempt.released]
         since = max((attempt.placed_at for attempt in billing), default=0.0)
         rate = sum(attempt.price_usd_per_hour for attempt in billing)
