@@ -85,6 +85,11 @@ clusters: $(READY)
 		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
 	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/integration/cluster tests/dashboard/test_clusters_page.py
 
+.PHONY: schema
+# Write the JSON schema of outlast.toml from the tables of docs/spec.md.
+schema: $(READY)
+	$(BIN)/python tools/schema.py
+
 .PHONY: pictures
 # Render every page of the dashboard to docs/pictures; PICTURES="cost sweep" for some of them.
 pictures: $(READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 import click
@@ -28,12 +29,18 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @command(section="admin", interrupt=READ_ONLY, json="SettingList")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of outlast.toml, for editors.")
 @json_option
-def config(as_json: bool) -> int:
+def config(schema: bool, as_json: bool) -> int:
     """Show the settings that apply here, and where each comes from.
 
     A project file overrides the user's file, a variable of the environment both, and an option of a command all.
     """
+    if schema:
+        click.echo(
+            resources.files("outlast.spec").joinpath("outlast.schema.json").read_text(encoding="utf-8"), nl=False
+        )
+        return 0
     path = config_path(os.environ)
     found = list(settings(os.environ))
     if as_json:
