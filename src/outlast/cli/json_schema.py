@@ -8,9 +8,12 @@ with these types and refuses unknown fields.
 
 from typing import Any
 
-import msgspec
-
 from outlast.cli.doctor import Check
+from outlast.cli.json_runs import NoteShown as NoteShown
+from outlast.cli.json_runs import RunRow as RunRow
+from outlast.cli.json_runs import RunShown as RunShown
+from outlast.cli.json_runs import Shape
+from outlast.cli.json_runs import SubmitResult as SubmitResult
 from outlast.clouds.cloud import Machine
 from outlast.clouds.resources import Backup, Database, Volume
 from outlast.cluster.listing import ClusterRow
@@ -21,106 +24,16 @@ from outlast.images.records import BuildResult, RecipeRecord
 from outlast.records.resources import ResourceRecord
 from outlast.retention.prune import PruneResult
 from outlast.retention.usage import WorkspaceUse
-from outlast.workspace import RunRequest
 
 
-class _Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class RunRow(_Shape, frozen=True, kw_only=True):
-    """A run, as `ps` lists it."""
-
-    run: str
-    user: str
-    # `running`, `booting`, `waiting` …; after the end: how it ended.
-    state: str
-    ending: str
-    attempt: int | None
-    cloud: str | None
-    zone: str | None
-    type: str | None
-    spot: bool | None
-    # The newest known step; null if there is none.
-    step: int | None
-    checkpoints: int
-    # Seconds since 1970.
-    submitted_at: float
-    age_s: float
-    cost_usd: float
-    # The cost of copying checkpoints between clouds.
-    egress_usd: float
-    exit_code: int | None
-    # The reason for waiting, or for the end.
-    why: str
-    warnings: list[str]
-    limit: str
-    # Machines of a distributed run, and how many of them are alive; 0 for a run on one machine.
-    nodes: int
-    nodes_alive: int
-    note: str
-    # The `exclusive` resource that it holds.
-    holds: str
-    # The reason why no checkpoint was committed for minutes although the folder changes.
-    unsaved: str
-    # The last value of each metric.
-    metrics: dict[str, float]
-    # What a live run uses now: shares between 0 and 1 of all CPUs and of all GPUs; null if unknown.
-    cpu: float | None
-    memory_bytes: int | None
-    gpu: float | None
-
-
-class RunShown(_Shape, frozen=True, kw_only=True):
-    """A run in full, as `show` prints it."""
-
-    run: str
-    # The request: `spec` as in the record.
-    request: RunRequest
-    # The present state: `ending`, `attempts`, `checkpoints` …
-    state: dict[str, Any]
-    # Every event, in order; `event` is its type.
-    events: list[dict[str, Any]]
-    # Metric → its newest point.
-    metrics: dict[str, dict[str, Any]]
-    # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
-    unsaved: str
-    # The note: `tags` and `text`.
-    note: dict[str, Any]
-    # The newest sample of what a live run uses; null after the end.
-    usage: dict[str, Any] | None
-
-
-class RunNote(_Shape, frozen=True, kw_only=True):
-    """The note and the tags of a run."""
-
-    run: str
-    tags: list[str]
-    text: str
-    # Who changed it last, and when, in seconds since 1970; empty and 0 without a note.
-    by: str
-    at: float
-
-
-class SubmitResult(_Shape, frozen=True, kw_only=True):
-    """The run, group or sweep that was submitted."""
-
-    workspace: str
-    run: str = ""
-    # For a file with `[tasks]`.
-    group: str = ""
-    runs: list[str] = []
-    sweep: str = ""
-
-
-class DoctorReport(_Shape, frozen=True, kw_only=True):
+class DoctorReport(Shape, frozen=True, kw_only=True):
     """The result of all checks."""
 
     usable: bool
     checks: list[Check]
 
 
-class CostSum(_Shape, frozen=True, kw_only=True):
+class CostSum(Shape, frozen=True, kw_only=True):
     """Spending, added up."""
 
     cost_usd: float
@@ -136,7 +49,7 @@ class CostSum(_Shape, frozen=True, kw_only=True):
     goodput: float | None
 
 
-class CostLine(_Shape, frozen=True, kw_only=True):
+class CostLine(Shape, frozen=True, kw_only=True):
     """Spending on one machine, volume or database."""
 
     kind: str
@@ -157,7 +70,7 @@ class CostLine(_Shape, frozen=True, kw_only=True):
     estimated: bool
 
 
-class CostReport(_Shape, frozen=True, kw_only=True):
+class CostReport(Shape, frozen=True, kw_only=True):
     """Spending by group and by item."""
 
     since: float
@@ -171,7 +84,7 @@ class CostReport(_Shape, frozen=True, kw_only=True):
     unreachable: dict[str, str]
 
 
-class PriceRow(_Shape, frozen=True, kw_only=True):
+class PriceRow(Shape, frozen=True, kw_only=True):
     """The price of a machine."""
 
     cloud: str
@@ -195,7 +108,7 @@ class PriceRow(_Shape, frozen=True, kw_only=True):
     address_usd_per_hour: float
 
 
-class PriceList(_Shape, frozen=True, kw_only=True):
+class PriceList(Shape, frozen=True, kw_only=True):
     """Offers, the cheapest first."""
 
     offers: list[PriceRow]
@@ -203,7 +116,7 @@ class PriceList(_Shape, frozen=True, kw_only=True):
     problems: dict[str, str]
 
 
-class SettingRow(_Shape, frozen=True, kw_only=True):
+class SettingRow(Shape, frozen=True, kw_only=True):
     """A setting, its value, and the file, variable or default that it comes from."""
 
     name: str
@@ -211,7 +124,7 @@ class SettingRow(_Shape, frozen=True, kw_only=True):
     source: str
 
 
-class SettingList(_Shape, frozen=True, kw_only=True):
+class SettingList(Shape, frozen=True, kw_only=True):
     """The settings that apply, and the path of the user's file."""
 
     user_file: str
@@ -219,7 +132,7 @@ class SettingList(_Shape, frozen=True, kw_only=True):
     settings: list[SettingRow]
 
 
-class LimitRow(_Shape, frozen=True, kw_only=True):
+class LimitRow(Shape, frozen=True, kw_only=True):
     """A limit of a user, or of the workspace (empty `who`), and its usage; 0 means unlimited."""
 
     who: str
@@ -264,7 +177,7 @@ class LocalMachine(Machine, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cost_usd: float
 
 
-class ZoneRow(_Shape, frozen=True, kw_only=True):
+class ZoneRow(Shape, frozen=True, kw_only=True):
     """A zone of the local cloud and its conditions; null means not set."""
 
     zone: str
@@ -281,7 +194,7 @@ class ZoneRow(_Shape, frozen=True, kw_only=True):
     on_demand_usd_per_hour: list[float]
 
 
-class ImageRow(_Shape, frozen=True, kw_only=True):
+class ImageRow(Shape, frozen=True, kw_only=True):
     """An image, as `image list` shows it."""
 
     image: str
@@ -303,7 +216,7 @@ class ImageShown(ImageRow, frozen=True, kw_only=True, forbid_unknown_fields=True
     result: BuildResult | None
 
 
-class ImageNamed(_Shape, frozen=True, kw_only=True):
+class ImageNamed(Shape, frozen=True, kw_only=True):
     """An image that was built, or that prune deletes."""
 
     image: str
@@ -337,7 +250,7 @@ class DatabaseShown(ResourceRow, frozen=True, kw_only=True, forbid_unknown_field
     database: Database | None = None
 
 
-class FileRow(_Shape, frozen=True, kw_only=True):
+class FileRow(Shape, frozen=True, kw_only=True):
     """A file or folder in a volume."""
 
     name: str
@@ -345,7 +258,7 @@ class FileRow(_Shape, frozen=True, kw_only=True):
     folder: bool
 
 
-class SweepRow(_Shape, frozen=True, kw_only=True):
+class SweepRow(Shape, frozen=True, kw_only=True):
     """A sweep, as `sweep list` shows it."""
 
     sweep: str
@@ -357,7 +270,7 @@ class SweepRow(_Shape, frozen=True, kw_only=True):
     best: list[float]
 
 
-class TrialRow(_Shape, frozen=True, kw_only=True):
+class TrialRow(Shape, frozen=True, kw_only=True):
     """One trial of a sweep."""
 
     trial: int
@@ -376,7 +289,7 @@ class TrialRow(_Shape, frozen=True, kw_only=True):
     cost_usd: float = 0.0
 
 
-class SweepShown(_Shape, frozen=True, kw_only=True):
+class SweepShown(Shape, frozen=True, kw_only=True):
     """A sweep in full, the best trial first."""
 
     sweep: str

@@ -20,6 +20,7 @@ LINES = [
     "ps",
     "ps --all",
     "show run-1",
+    "note run-1 --tag good",
     "cost",
     "cost run-1",
     "cost --by user",

@@ -14,7 +14,7 @@ from outlast.cli.shared.terminal import find_workspace
 from outlast.runs.notes import RunNote
 
 
-@command(section="runs", interrupt=UNCERTAIN, json="RunNote")
+@command(section="runs", interrupt=UNCERTAIN, json="NoteShown")
 @run_argument
 @click.argument("text", required=False, metavar="[TEXT]")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag; may be repeated.")
