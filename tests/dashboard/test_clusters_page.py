@@ -44,7 +44,7 @@ def test_a_cluster_whose_record_is_damaged_is_shown(
 
 
 def test_an_unknown_cluster_is_reported(visit: Visit) -> None:
-    visit.open("/clusters/nothing").get_by_text("cluster `nothing` does not exist").wait_for()
+    visit.open("/clusters/nothing").get_by_text("cluster nothing does not exist").wait_for()
 
 
 JOB = """

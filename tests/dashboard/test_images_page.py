@@ -43,7 +43,7 @@ def test_a_failed_build_appears_live_with_its_step_and_reason_as_text(
 
 
 def test_an_unknown_image_is_reported(visit: Visit) -> None:
-    visit.open("/images/local/nothing").get_by_text("image `nothing` does not exist on local").wait_for()
+    visit.open("/images/local/nothing").get_by_text("image nothing does not exist on local").wait_for()
 
 
 def test_the_page_shows_the_records(lived: Lived) -> None:

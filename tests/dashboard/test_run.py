@@ -60,7 +60,7 @@ def test_a_download_is_the_file(visit: Visit, lived: Lived) -> None:
 
 def test_an_unknown_run_is_reported(visit: Visit) -> None:
     page = visit.open("/run/nowhere-9")
-    page.get_by_text("no run `nowhere-9`").wait_for()
+    page.get_by_text("no run nowhere-9").wait_for()
     page.get_by_role("link", name="All runs").wait_for()
 
 

@@ -102,7 +102,7 @@ def test_a_sweep_is_live_in_the_list_and_on_its_page(
 
 def test_an_unknown_sweep_is_reported_with_a_link_to_the_list(visit: Visit) -> None:
     page = visit.open("/sweeps/census-s99")
-    page.get_by_text("no sweep `census-s99`").wait_for()
+    page.get_by_text("no sweep census-s99").wait_for()
     page.get_by_role("link", name="Back to the list").click()
     page.wait_for_url("**/sweeps")
 

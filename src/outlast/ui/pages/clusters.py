@@ -11,7 +11,7 @@ from nicegui import background_tasks, ui
 from outlast.cluster.listing import ClusterRow
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money
-from outlast.ui.layout import PageView, empty, fact, heading, panel, pill
+from outlast.ui.layout import PageView, empty, fact, heading, panel, pill, prose
 from outlast.ui.pages.components import (
     Column,
     FilteredTable,
@@ -156,7 +156,7 @@ def _head(detail: ClusterDetail) -> None:
                 for demand in detail.demands:
                     pill(f"waits for {demand}", "busy")
                 for note in detail.notes:
-                    ui.label(note).classes("ol-dim")
+                    prose(note).classes("ol-dim")
 
 
 def _node(node: NodeRow) -> None:
@@ -170,7 +170,7 @@ def _node(node: NodeRow) -> None:
         for resource in node.resources:
             bar(resource.name, resource.part, resource.text)
         if node.why:
-            ui.label(node.why).classes("ol-dim")
+            prose(node.why).classes("ol-dim")
 
 
 def _job(cluster: str, job: JobRow) -> dict[str, Any]:

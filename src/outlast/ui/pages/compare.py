@@ -46,7 +46,8 @@ async def build(view: PageView) -> None:
 def _table(runs: tuple[Compared, ...], rows: list[ComparedRow]) -> None:
     with ui.element("div").classes("ol-scroll"), ui.element("table").classes("ol-table").props("tabindex=0"):
         with ui.element("thead"), ui.element("tr"):
-            _cell("th", "")
+            with ui.element("th").props("scope=col"):
+                ui.label("run").classes("ol-inline")
             for run in runs:
                 with ui.element("th").props("scope=col"):
                     ui.link(run.run, href("run", run.run))
@@ -69,5 +70,7 @@ def _table(runs: tuple[Compared, ...], rows: list[ComparedRow]) -> None:
 
 
 def _cell(tag: str, text: str, *, strong: bool = False) -> None:
-    with ui.element(tag).classes("ol-strong" if strong else ""):
+    with ui.element(tag).classes("ol-strong" if strong else "") as cell:
+        if tag == "th":
+            cell.props("scope=row")
         ui.label(text).classes("ol-inline")

@@ -9,7 +9,7 @@ from nicegui import ui
 from outlast.drill.findings import Finding, Handover
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money
-from outlast.ui.layout import PageView, fact, heading, panel, pill
+from outlast.ui.layout import PageView, fact, heading, panel, pill, prose
 from outlast.ui.pages.components import Column, FilteredTable, Table, href, not_found
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.drills import TONES, DrillDetail, DrillReader, DrillRow, chart, one_drill
@@ -110,7 +110,7 @@ def _findings(findings: tuple[Finding, ...]) -> None:
                 with ui.element("div").classes("ol-grow"):
                     ui.label(found.answer)
                     if found.hint and found.verdict != "pass":
-                        ui.label(found.hint).classes("ol-dim")
+                        prose(found.hint).classes("ol-dim")
 
 
 def _curve(view: PageView, detail: DrillDetail) -> None:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money, size
-from outlast.ui.layout import PageView, fact, heading, panel, pill
+from outlast.ui.layout import PageView, fact, heading, panel, pill, prose
 from outlast.ui.pages.components import Column, FilteredTable, code, href, not_found, warning
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.images import FailedBuild, ImageDetail, ImageOverview, ImageReader, ImageTableRow
@@ -94,8 +94,8 @@ def _failure(one: FailedBuild) -> None:
         pill(one.step or "build", "bad")
         ui.label(one.family or one.digest).classes("ol-question")
         with ui.element("div").classes("ol-grow"):
-            ui.label(one.why)
-            ui.label(" · ".join(word for word in (one.hint, one.who, moment(one.at)) if word)).classes("ol-dim")
+            prose(one.why)
+            prose(" · ".join(word for word in (one.hint, one.who, moment(one.at)) if word)).classes("ol-dim")
 
 
 async def build_one(view: PageView) -> None:

@@ -173,7 +173,7 @@ def _machines(view: PageView) -> None:
     def draw(snapshot: FeedState) -> None:
         overview = snapshot.overview
         for cloud, why in overview.unreachable.items():
-            ui.label(f"{cloud} is unreachable: {why}").classes("ol-pill ol-warn").style("white-space:normal")
+            prose(f"{cloud} is unreachable: {why}").classes("ol-pill ol-warn").style("white-space:normal")
         if overview.machines:
             _machine_table(snapshot)
         else:

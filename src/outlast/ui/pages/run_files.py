@@ -14,7 +14,7 @@ from outlast.runs.manifest import Manifest, read_manifest
 from outlast.store.bucket import Entry
 from outlast.ui.detail import RunDetail
 from outlast.ui.format import moment, printable, size
-from outlast.ui.layout import PageView, empty, panel, show_error
+from outlast.ui.layout import PageView, empty, panel, prose, show_error
 from outlast.ui.pages.components import Tab
 from outlast.ui.views.preview import HEAD_BYTES, Preview, preview
 
@@ -132,7 +132,7 @@ class OutputsTab(Tab):
                 for path, entry in list(self.shown.items())[:_FILES_MAX]:
                     self._line(path, entry)
             if len(self.shown) > _FILES_MAX:
-                ui.label(f"and {len(self.shown) - _FILES_MAX} more: `Pull` copies them all").classes("ol-dim")
+                prose(f"and {len(self.shown) - _FILES_MAX} more: `Pull` copies them all").classes("ol-dim")
         if self.wanted in self.shown:
             path, self.wanted = self.wanted, ""
             await self._open(path)

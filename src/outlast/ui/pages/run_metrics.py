@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import json
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -219,7 +220,7 @@ def _options(plot: Plot, *, log: bool, by_time: bool = False) -> dict[str, Any]:
     series: list[dict[str, Any]] = [
         {
             "type": "line",
-            "name": f"{line.run}  {line.last:.4g}" if len(plot.lines) > 1 else line.run,
+            "name": line.run,
             "data": [list(point) for point in line.points],
             "showSymbol": len(line.points) < 40,
             "symbolSize": 4,
@@ -232,7 +233,14 @@ def _options(plot: Plot, *, log: bool, by_time: bool = False) -> dict[str, Any]:
         series[0]["markLine"] = _mark_line(plot.marks)
     many = len(series) > 1
     series += [_not_finite(line) for line in plot.lines if line.not_finite]
-    legend = {"top": 0, "type": "scroll", "textStyle": {"color": _GREY}, "show": many}
+    last = json.dumps({line.run: f"{line.run}  {line.last:.4g}" for line in plot.lines})
+    legend = {
+        ":formatter": f"name => ({last})[name] || name",
+        "top": 0,
+        "type": "scroll",
+        "textStyle": {"color": _GREY},
+        "show": many,
+    }
     axis = {
         "axisLabel": {"color": _GREY},
         "axisLine": {"lineStyle": {"color": _LINE}},

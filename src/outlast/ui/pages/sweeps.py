@@ -8,7 +8,7 @@ from nicegui import background_tasks, ui
 
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment
-from outlast.ui.layout import PageView, empty, fact, heading, panel, pill
+from outlast.ui.layout import PageView, empty, fact, heading, panel, pill, prose
 from outlast.ui.pages.components import (
     Column,
     FilteredTable,
@@ -127,7 +127,7 @@ def _head(detail: SweepDetail) -> None:
             heading(row.name, 1)
             pill(row.state, row.tone)
             if row.why:
-                ui.label(row.why).classes("ol-dim")
+                prose(row.why).classes("ol-dim")
         with ui.element("div").classes("ol-facts ol-below"):
             best = ", ".join(f"{value:.6g}" for value in row.best)
             fact("Best " + ", ".join(goal_names(row.goals)), best or "none yet")
