@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.errors import UsageError
-from outlast.runs.notes import RunNote, read_note, write_note
+from outlast.runs.notes import RunNote as RunNote
+from outlast.runs.notes import read_note, write_note
 from outlast.workspace import Workspace
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,49}")

@@ -2,11 +2,7 @@
 
 # No `from __future__ import annotations` here: msgspec would compile every annotation again in each process.
 
-from typing import Any
-
 import msgspec
-
-from outlast.workspace import RunRequest
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,26 +50,6 @@ class RunRow(Shape, frozen=True, kw_only=True):
     cpu: float | None
     memory_bytes: int | None
     gpu: float | None
-
-
-class RunShown(Shape, frozen=True, kw_only=True):
-    """A run in full, as `show` prints it."""
-
-    run: str
-    # The request: `spec` as in the record.
-    request: RunRequest
-    # The present state: `ending`, `attempts`, `checkpoints` …
-    state: dict[str, Any]
-    # Every event, in order; `event` is its type.
-    events: list[dict[str, Any]]
-    # Metric → its newest point.
-    metrics: dict[str, dict[str, Any]]
-    # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
-    unsaved: str
-    # The note: `tags` and `text`.
-    note: dict[str, Any]
-    # The newest sample of what a live run uses; null after the end.
-    usage: dict[str, Any] | None
 
 
 class NoteShown(Shape, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from typing import Any
 from outlast.cli.doctor import Check
 from outlast.cli.json_runs import NoteShown as NoteShown
 from outlast.cli.json_runs import RunRow as RunRow
-from outlast.cli.json_runs import RunShown as RunShown
 from outlast.cli.json_runs import Shape
 from outlast.cli.json_runs import SubmitResult as SubmitResult
 from outlast.clouds.cloud import Machine
@@ -24,6 +23,27 @@ from outlast.images.records import BuildResult, RecipeRecord
 from outlast.records.resources import ResourceRecord
 from outlast.retention.prune import PruneResult
 from outlast.retention.usage import WorkspaceUse
+from outlast.workspace import RunRequest
+
+
+class RunShown(Shape, frozen=True, kw_only=True):
+    """A run in full, as `show` prints it."""
+
+    run: str
+    # The request: `spec` as in the record.
+    request: RunRequest
+    # The present state: `ending`, `attempts`, `checkpoints` …
+    state: dict[str, Any]
+    # Every event, in order; `event` is its type.
+    events: list[dict[str, Any]]
+    # Metric → its newest point.
+    metrics: dict[str, dict[str, Any]]
+    # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
+    unsaved: str
+    # The note: `tags` and `text`.
+    note: dict[str, Any]
+    # The newest sample of what a live run uses; null after the end.
+    usage: dict[str, Any] | None
 
 
 class DoctorReport(Shape, frozen=True, kw_only=True):

@@ -6,12 +6,11 @@ import json
 
 import click
 
-from outlast.app.notes import annotate
+from outlast.app.notes import RunNote, annotate
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import find_workspace
-from outlast.runs.notes import RunNote
 
 
 @command(section="runs", interrupt=UNCERTAIN, json="NoteShown")
