@@ -42,7 +42,8 @@ from outlast.supervisor.world import RunView, World
 CLOUD = "gcp"
 SUBMITTED = 1e6
 EXACT_S = 1e-6
-GOAL = 1.03
+# Unequal prices make it more expensive not to know where capacity is.
+GOAL, GOAL_PRICES = 1.03, 1.05
 
 
 class Row(NamedTuple):
@@ -235,7 +236,8 @@ def goals(rows: Sequence[dict[str, object]]) -> Table:
     found = []
     for row in rows:
         share, late = float(str(row["of_full_view"])), float(str(row["late"]))
-        found.append(once(f"{row['set']}: of the full view", share, "x", goal="<= 1.03x", met=share <= GOAL))
+        goal = GOAL if row["set"] != "prices" else GOAL_PRICES
+        found.append(once(f"{row['set']}: of the full view", share, "x", goal=f"<= {goal}x", met=share <= goal))
         found.append(once(f"{row['set']}: late runs", late, "late", goal="0", met=late == 0))
     return Table("The supervisor's own view", found)
 

@@ -61,7 +61,7 @@ def test_the_cost_of_a_preempted_run_is_the_sum_of_its_releases_and_includes_los
 @pytest.mark.full
 def test_the_cost_of_a_running_machine_is_an_estimate_until_it_ends(home: Home) -> None:
     home.write("train.py", COUNTER)
-    process = home.start("run", "--no-pull", "--", "python", "train.py", "15", "0.1")
+    process = home.start("run", "--no-pull", "--", "python", "train.py", "100", "0.1")
     home.until_counted(1)
     result = cost(home)
     assert result["total"]["estimated_usd"] == result["total"]["cost_usd"] > 0

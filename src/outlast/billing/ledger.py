@@ -15,14 +15,15 @@ from outlast.runs.state import Attempt, RunState
 
 # `work`: time that became progress. `boot`: from the request to the command. `lost`: work after the last checkpoint.
 # `idle`: after the command. `manual`: a running machine that no run owns. `disk`: its disk meanwhile; `stopped`: the
-# disk of a stopped machine. `store`: a volume or a database.
-Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "store", "stopped"]
-CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "store", "boot", "lost", "idle", "stopped")
+# disk of a stopped machine. `address`: its public IPv4 address. `store`: a volume or a database.
+Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "address", "store", "stopped"]
+CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "address", "store", "boot", "lost", "idle", "stopped")
 # The causes as users read them.
 CAUSE_LABELS: dict[str, str] = {
     "work": "work kept",
     "manual": "machines by hand",
     "disk": "disks",
+    "address": "public addresses",
     "store": "volumes and databases",
     "boot": "starting up",
     "lost": "work lost",
@@ -101,7 +102,8 @@ def lines_of(run: str, state: RunState, now: float) -> list[LedgerLine]:
 
 def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine:
     seconds = attempt.seconds if attempt.released else max(0.0, now - attempt.placed_at) * attempt.nodes
-    cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0
+    address_usd = attempt.address_usd if attempt.released else seconds * attempt.address_usd_per_hour / 3600.0
+    cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0 + address_usd
     # Without a recorded on-demand price, use the price itself.
     on_demand = attempt.on_demand_usd_per_hour or attempt.price_usd_per_hour
     return LedgerLine(
@@ -118,13 +120,15 @@ def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine
         end=attempt.placed_at + seconds / attempt.nodes,
         seconds=seconds,
         cost_usd=cost,
-        on_demand_usd=seconds * on_demand / 3600.0 + attempt.disk_usd,
-        causes=_causes(attempt, state, now, seconds=seconds, cost=cost),
+        on_demand_usd=seconds * on_demand / 3600.0 + attempt.disk_usd + address_usd,
+        causes=_causes(attempt, state, now, seconds=seconds, cost=cost, address_usd=address_usd),
         estimated=not attempt.released,
     )
 
 
-def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, cost: float) -> dict[str, float]:
+def _causes(
+    attempt: Attempt, state: RunState, now: float, *, seconds: float, cost: float, address_usd: float
+) -> dict[str, float]:
     """Split the cost by cause.
 
     The agent's clock measures the command; the rest of the billed time is boot, then idle.
@@ -135,13 +139,14 @@ def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, co
     if attempt.started_at:
         spans = [("work", kept - begun), ("lost", over - kept), *spans]
     disk = min(attempt.disk_usd, cost)
-    causes: dict[str, float] = {"disk": disk} if disk else {}
+    address = min(address_usd, cost - disk)
+    causes: dict[str, float] = {cause: usd for cause, usd in (("disk", disk), ("address", address)) if usd}
     left_s = seconds
     for cause, length in [*((cause, length * attempt.nodes) for cause, length in spans), ("idle", seconds)]:
         took_s = min(left_s, max(0.0, length))
         left_s -= took_s
         if took_s and seconds:
-            causes[cause] = (cost - disk) * took_s / seconds
+            causes[cause] = (cost - disk - address) * took_s / seconds
     return causes
 
 

@@ -15,7 +15,7 @@ from outlast.cli.shared.command import command
 from outlast.cli.shared.options import clouds, parse_option
 from outlast.cli.shared.terminal import note
 from outlast.clouds.cloud import HasVerification
-from outlast.clouds.traits import known_clouds
+from outlast.clouds.traits import BUILT_IN, known_clouds
 from outlast.errors import OutlastError, UsageError
 from outlast.spec import quantity
 
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 _INTERRUPT = "stopped; `outlast verify --clean all` deletes what may be left"
 
 
+def _accounts() -> list[str]:
+    """Return the clouds with an account: those that `outlast setup` prepares, and those of other distributions."""
+    return [name for name in known_clouds() if name not in BUILT_IN or BUILT_IN[name].setup_command]
+
+
 @command(
     section="start",
     interrupt=_INTERRUPT,
     progress="",
     json_text="a report: `steps` with `name`, `result` and `text`, the cost, and the leftovers",
 )
-@click.option("--cloud", "cloud_name", required=True, type=click.Choice(known_clouds()), help="The cloud.")
+@click.option("--cloud", "cloud_name", required=True, type=click.Choice(_accounts()), help="The cloud.")
 @click.option("--gpu", metavar="KIND", help="Use machines with a GPU: T4 or L4:1.")
 @click.option("--region", default="", metavar="NAME", help="Region of the machines (the cheapest).")
 @click.option("--max-usd", default=0.25, metavar="USD", help="Stop when the machines have cost this much (0.25).")

@@ -55,6 +55,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     address_usd_per_hour: float = 0.0
 
     @property
+    def bills_usd_per_hour(self) -> float:
+        """The price of the machine with its public address."""
+        return self.price_usd_per_hour + self.address_usd_per_hour
+
+    @property
     def key(self) -> str:
         """The key of this offer's cooldown."""
         return f"{self.cloud}/{self.zone}/{self.type}/{'spot' if self.spot else 'on-demand'}"

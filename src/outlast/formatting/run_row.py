@@ -68,7 +68,7 @@ def ended_row(record: EndedRun, *, url: str, now: float) -> dict[str, object]:
 def spent_usd(state: RunState, now: float) -> float:
     """Return the cost so far; running machines are estimated from their price."""
     open_usd = (
-        max(0.0, now - a.placed_at) * a.price_usd_per_hour * len(owned(state, a)) / 3600
+        max(0.0, now - a.placed_at) * (a.price_usd_per_hour + a.address_usd_per_hour) * len(owned(state, a)) / 3600
         for a in state.attempts
         if not a.released
     )

@@ -60,6 +60,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     seconds: float = 0.0
     disk_usd: float = 0.0
+    address_usd: float = 0.0
+    address_usd_per_hour: float = 0.0
     # What it used of its machine; None if nothing was sampled.
     usage: Usage | None = None
     # Of a distributed run: its machines in the order of their ranks, and the ranks that the next attempt must replace.
@@ -76,6 +78,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def nodes(self) -> int:
         return len(self.machines)
+
+
+def is_spare(attempts: tuple[Attempt, ...], attempt: Attempt) -> bool:
+    """Return whether an attempt that was placed ahead has not replaced the one that works, or never did."""
+    if not attempt.ahead or attempt.started_at:
+        return False
+    return attempt.phase == "over" or any(earlier.phase == "started" for earlier in attempts[: attempt.number - 1])
 
 
 class LimitBreach(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,6 +58,8 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     machine: str = ""
     # Of a distributed run: the machines in the order of their ranks. Those of the attempt before are kept.
     members: tuple[str, ...] = ()
+    # Of one machine's public address.
+    address_usd_per_hour: float = 0.0
     # The attempt before works on: it receives its notice only when this one has a machine.
     ahead: bool = False
 
@@ -166,8 +168,9 @@ class Released(_Event, frozen=True, kw_only=True, tag="released"):
     attempt: int
     cost_usd: float
     seconds: float = 0.0
-    # The part of the cost for the disk.
+    # The parts of the cost for the disk, and for public addresses.
     disk_usd: float = 0.0
+    address_usd: float = 0.0
 
 
 class Waiting(_Event, frozen=True, kw_only=True, tag="waiting"):

@@ -14,6 +14,7 @@ from outlast.runs.attempts import AttemptPhase as AttemptPhase
 from outlast.runs.attempts import Checkpoint as Checkpoint
 from outlast.runs.attempts import Ending as Ending
 from outlast.runs.attempts import LimitBreach as LimitBreach
+from outlast.runs.attempts import is_spare
 from outlast.runs.events import Event
 from outlast.runs.members import also_gone, is_another_node, releasable, why_members_illegal
 
@@ -55,11 +56,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def last(self) -> Attempt | None:
         """The attempt on which the run depends: the newest, unless that is only to replace one that works."""
-        for attempt in reversed(self.attempts):
-            if attempt.ahead and not attempt.started_at and (attempt.phase == "over" or self._works_before(attempt)):
-                continue
-            return attempt
-        return None
+        return next((one for one in reversed(self.attempts) if not is_spare(self.attempts, one)), None)
 
     @property
     def launching(self) -> Attempt | None:
@@ -71,9 +68,6 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def ahead(self) -> Attempt | None:
         """The attempt that waits for a machine while the one before it works."""
         return self.launching if self.launching is not self.last else None
-
-    def _works_before(self, attempt: Attempt) -> bool:
-        return any(earlier.phase == "started" for earlier in self.attempts[: attempt.number - 1])
 
     @property
     def current(self) -> Attempt | None:
@@ -266,6 +260,7 @@ def _new_attempt(event: ev.Placed) -> Attempt:
         spot=event.spot,
         price_usd_per_hour=event.price_usd_per_hour,
         on_demand_usd_per_hour=event.on_demand_usd_per_hour,
+        address_usd_per_hour=event.address_usd_per_hour,
         placed_at=event.at,
         ahead=event.ahead,
     )
@@ -348,8 +343,15 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
         case ev.Retired():
             attempt = replace(attempt, retired=True)
         case ev.Released():
-            paid = {"cost_usd": event.cost_usd, "disk_usd": event.disk_usd, "seconds": event.seconds}
-            attempt = replace(attempt, released=True, released_at=event.at, **paid)
+            attempt = replace(
+                attempt,
+                released=True,
+                released_at=event.at,
+                cost_usd=event.cost_usd,
+                disk_usd=event.disk_usd,
+                address_usd=event.address_usd,
+                seconds=event.seconds,
+            )
         case _:
             assert_never(event)
     state = _with(state, attempt)

@@ -227,12 +227,21 @@ class Applier:
             self.observer.machine_records.remove_own(machine_record)
 
     def _release(self, step: Release) -> Event:
-        bills = (Bill(step.machine, step.price_usd_per_hour, step.ran_s, step.disk_usd), *step.others)
+        first = Bill(step.machine, step.price_usd_per_hour, step.ran_s, step.disk_usd, step.address_usd_per_hour)
+        bills: tuple[Bill, ...] = (first, *step.others)
         bills = tuple(bill for bill in bills if bill.machine)
         done = self.observer.each(lambda number: self._release_one(step, bills[number], number), range(len(bills)))
         seconds, disk_usd = sum(done), sum(bill.disk_usd for bill in bills)
-        cost = sum(ran_s * b.price_usd_per_hour / 3600.0 for ran_s, b in zip(done, bills, strict=True)) + disk_usd
-        return ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, disk_usd=disk_usd, at=self.clock())
+        address_usd = sum(ran_s * bill.address_usd_per_hour / 3600.0 for ran_s, bill in zip(done, bills, strict=True))
+        ran_usd = sum(ran_s * bill.price_usd_per_hour / 3600.0 for ran_s, bill in zip(done, bills, strict=True))
+        return ev.Released(
+            attempt=step.attempt,
+            cost_usd=ran_usd + disk_usd + address_usd,
+            seconds=seconds,
+            disk_usd=disk_usd,
+            address_usd=address_usd,
+            at=self.clock(),
+        )
 
     def _release_one(self, step: Release, bill: Bill, number: int) -> float:
         note = f"runs/{step.run}/ran/{step.attempt}" + (f".{number}" if number else "")
@@ -301,6 +310,7 @@ class Applier:
             spot=offer.spot,
             price_usd_per_hour=offer.price_usd_per_hour,
             on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
+            address_usd_per_hour=offer.address_usd_per_hour,
             machine=members[0],
             members=members if step.nodes > 1 else (),
             ahead=step.ahead,

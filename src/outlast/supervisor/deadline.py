@@ -153,7 +153,7 @@ def policy_view(world: World, view: RunView) -> PolicyView | None:
         # A spot machine could lose as much work as this run has had unsaved before. Without this the run would move
         # back and forth.
         unsaved = gap_s(view.state)
-    on_demand = OnDemand(price=demands[0].price_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
+    on_demand = OnDemand(price=demands[0].bills_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
     return PolicyView(
         work_left_s=work_left,
         time_left_s=due - now if due else None,
@@ -169,7 +169,7 @@ def policy_view(world: World, view: RunView) -> PolicyView | None:
 def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     """Return the cost of an hour of progress: the price, plus the measured cost of restarts and data transfer."""
     if not offer.spot:
-        return offer.price_usd_per_hour
+        return offer.bills_usd_per_hour
     history = [a for a in view.state.attempts if a.cloud == offer.cloud]
     here = [a for a in history if a.spot and (a.zone, a.type) == (offer.zone, offer.type) and a.outcome != "refused"]
     start_s = _start_s(here if _starts(here) else history, offer.cloud)
@@ -177,7 +177,7 @@ def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     # Each preemption costs a start. Zones without history get the lifetimes that the policy assumes.
     life_s = (CYCLES * CYCLE_S / 2 + lived_s) / (CYCLES + sum(_was_preempted(a) for a in here))
     transfer_usd = moving_usd(view.state, world.workspace_url, offer.cloud) * 3600.0
-    return offer.price_usd_per_hour * (1 + start_s / max(life_s, 1.0)) + transfer_usd / max(life_s, 1.0)
+    return offer.bills_usd_per_hour * (1 + start_s / max(life_s, 1.0)) + transfer_usd / max(life_s, 1.0)
 
 
 def next_place(world: World, view: RunView) -> Offer | Wait | None:
@@ -267,7 +267,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
         up = False
     spot = Spot(
         name=offer.zone,
-        price=offer.price_usd_per_hour,
+        price=offer.bills_usd_per_hour,
         up=up,
         start_s=_start_s(here, offer.cloud) if any(a.started_at for a in here) else _start_s(history, offer.cloud),
         ups=seen.losses,

@@ -83,9 +83,11 @@ def attempt_usd(world: World, state: RunState, attempt: Attempt) -> float:
 
 def _machine_usd(world: World, attempt: Attempt, name: str) -> float:
     machine = world.machines.get(name)
+    ran_s = _machine_ran_s(world, attempt, name)
+    address_usd = ran_s * attempt.address_usd_per_hour / 3600.0
     if machine is not None:
-        return machine.cost_usd
-    return _machine_ran_s(world, attempt, name) * attempt.price_usd_per_hour / 3600.0
+        return machine.cost_usd + address_usd
+    return ran_s * attempt.price_usd_per_hour / 3600.0 + address_usd
 
 
 def spent_usd(world: World, view: RunView, since: float = 0.0) -> float:

@@ -260,6 +260,7 @@ def _release(world: World, view: RunView, attempt: Attempt) -> Release:
         price_usd_per_hour=first.price_usd_per_hour,
         ran_s=first.ran_s,
         disk_usd=first.disk_usd,
+        address_usd_per_hour=attempt.address_usd_per_hour,
         started_event=attempt.started_event,
         over_event=attempt.over_event,
         others=tuple(bills[1:]),
@@ -269,12 +270,17 @@ def _release(world: World, view: RunView, attempt: Attempt) -> Release:
 def _bill(world: World, attempt: Attempt, name: str) -> Bill:
     machine = world.machines.get(name)
     if machine is None:
-        return Bill(machine=name, price_usd_per_hour=attempt.price_usd_per_hour)
+        return Bill(
+            machine=name,
+            price_usd_per_hour=attempt.price_usd_per_hour,
+            address_usd_per_hour=attempt.address_usd_per_hour,
+        )
     return Bill(
         machine=name,
         price_usd_per_hour=machine.price_usd_per_hour,
         ran_s=machine.ran_s,
         disk_usd=machine.disk_usd,
+        address_usd_per_hour=attempt.address_usd_per_hour,
     )
 
 

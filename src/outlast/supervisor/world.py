@@ -148,6 +148,7 @@ class Bill(msgspec.Struct, frozen=True):
     price_usd_per_hour: float
     ran_s: float = 0.0
     disk_usd: float = 0.0
+    address_usd_per_hour: float = 0.0
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -161,6 +162,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     # How long it ran, if its cloud reports it; else 0.
     ran_s: float = 0.0
     disk_usd: float = 0.0
+    address_usd_per_hour: float = 0.0
     started_event: int = 0
     over_event: int = 0
     # The other machines of a distributed attempt.

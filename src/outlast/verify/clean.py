@@ -12,13 +12,17 @@ from outlast.workspace import open_workspace
 
 # Listings of a cloud lag behind: a machine that was launched a moment ago may appear only in the second one.
 _LISTINGS, _BETWEEN_S, _TRIES = 2, 30.0, 40
+# A request of a killed process may still be served by an emulator on this computer.
+_BETWEEN_EMULATED_S = 3.0
 
 
 def clean(record: VerifyRecord, cloud: Cloud, *, report: Callable[[str], None]) -> str:
     """Delete machines, secrets and objects; return a summary. Raises a CloudError if something stays."""
     workspace = open_workspace(record.workspace)
     machines: set[str] = set()
-    between_s = 0.5 if cloud.traits.consistent_listings or getattr(cloud, "emulated", False) else _BETWEEN_S
+    between_s = 0.5 if cloud.traits.consistent_listings else _BETWEEN_S
+    if getattr(cloud, "emulated", False):
+        between_s = _BETWEEN_EMULATED_S
     empty = 0
     for left in range(_TRIES, -1, -1):
         listed = cloud.machines({LABEL_WORKSPACE: workspace.id})

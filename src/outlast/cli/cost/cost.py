@@ -127,7 +127,17 @@ def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unrea
 
 
 # Each cause has a different character: colour never carries meaning alone.
-SIGNS = {"work": "█", "manual": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
+SIGNS = {
+    "work": "█",
+    "manual": "▓",
+    "disk": "─",
+    "address": "@",
+    "store": "≡",
+    "boot": "·",
+    "lost": "░",
+    "idle": "▒",
+    "stopped": "=",
+}
 _COLOURS = {
     "work": "green",
     "manual": "blue",

@@ -98,7 +98,7 @@ def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
     return Answer(cloud=cloud.name, offers=tuple(found))
 
 
-def _source(offer: Offer) -> str:
+def source_text(offer: Offer) -> str:
     """Return the origin of a price, and its age if the origin does not have it."""
     source = offer.price_source or "unknown"
     if not offer.price_at or "fetched" in source or "built-in" in source:
@@ -142,7 +142,7 @@ def _print(rows: list[tuple[Answer, Offer]], *, whole: bool) -> None:
     click.echo(table(cells, header=header))
     for number, text in enumerate(sources, 1):
         oldest = min((offer for offer in shown if offer.price_source == text), key=lambda offer: offer.price_at)
-        click.echo(f"({number}) {_source(oldest)}")
+        click.echo(f"({number}) {source_text(oldest)}")
     if any(offer.price_guessed for offer in shown):
         click.echo("? this price is a guess: the cloud's prices could not be fetched, and the built-in ones lack it")
     if any(offer.address_usd_per_hour for offer in shown):
@@ -159,7 +159,7 @@ def _less(offer: Offer) -> str:
 def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer]) -> None:
     import json
 
-    offers = [{**msgspec.structs.asdict(offer), "source": _source(offer)} for _, offer in rows]
+    offers = [{**msgspec.structs.asdict(offer), "source": source_text(offer)} for _, offer in rows]
     for offer in offers:
         del offer["price_source"]
     problems = {answer.cloud: answer.problem for answer in answers if answer.problem}

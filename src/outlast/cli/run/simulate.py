@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import clouds, json_option, ones_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of, typed
 from outlast.cli.shared.sanitize import send_sequence
 from outlast.cli.shared.terminal import find_workspace, money, table
+from outlast.clouds.cloud import Offer
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, SpecError, UsageError
 from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
@@ -38,13 +40,16 @@ _FORESEEN = 10
 _TICKS, _TICK_MIN_S, _TICK_MAX_S = 500, 1.0, 600.0
 # The number of stories from which start times are measured.
 _STORIES = 20
+# The origins of prices that are named.
+_SOURCES_MAX = 4
 
 
 @command(
     section="runs",
     progress="simulating",
     interrupt=UNCHANGED,
-    json_text="the job (`work_s`, `deadline_s` …); `policies`: name → cost, end; `foresight`: the optimum in hindsight",
+    json_text="the job (`work_s`, `deadline_s` …); `policies`: name → cost, end; `foresight`: the optimum; "
+    "`price_sources`",
 )
 @click.argument("path", metavar="[SPEC]", required=False, default="")
 @click.option(
@@ -83,7 +88,7 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     """
     project = load_project(path)
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
-    question = _question(find_workspace(workspace_url, project), spec, options)
+    question, sources = _question(find_workspace(workspace_url, project), spec, options)
     rng = random.Random(options["seed"])
     draw, question = _capacity(question, options, rng)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
@@ -94,9 +99,10 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     foreseen = _foreseen(question, worlds)
     summary = _summary(question, played, foreseen, seed=options["seed"])
     if options["as_json"]:
-        click.echo(json.dumps(summary, indent=2))
+        click.echo(json.dumps({**summary, "price_sources": sources}, indent=2))
     else:
-        click.echo("\n".join(_as_text(question, options["policy"], played, summary)))
+        lines = _as_text(question, options["policy"], played, summary)
+        click.echo("\n".join([lines[0], f"prices: {'; '.join(sources)}", *lines[1:]]))
     return 0
 
 
@@ -105,7 +111,8 @@ def _limits(options: dict[str, Any]) -> dict[str, Any]:
     return {"limits": given} if given else {}
 
 
-def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Question:
+def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> tuple[Question, list[str]]:
+    """Return the job and its zones, and the origins of their prices."""
     limits = spec.limits
     if not limits.work_s:
         raise UsageError(
@@ -121,10 +128,10 @@ def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Ques
             [f"[limits] deadline: it leaves {describe_s(deadline_s)}, but `work` with one start takes {needs}"],
             hint="set a later deadline",
         )
-    on_demand, zones = _prices(spec, start_s)
+    on_demand, zones, sources = _prices(spec, start_s)
     job = ReplayJob(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
     tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS, start_s))
-    return Question(job=job, zones=zones, tick_s=tick_s)
+    return Question(job=job, zones=zones, tick_s=tick_s), sources
 
 
 def _duration(options: dict[str, Any], name: str, default: float) -> float:
@@ -137,31 +144,31 @@ def _duration(options: dict[str, Any], name: str, default: float) -> float:
         raise UsageError(f"--{name}: {problem}") from problem
 
 
-def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...]]:
-    """Return the cheapest on-demand price, and the cheapest spot machine of every zone."""
+def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...], list[str]]:
+    """Return the cheapest on-demand price, the cheapest spot machine of every zone, and the origins of the prices.
+
+    A public address is part of the price.
+    """
     try:
         cloud = clouds()[spec.machine.cloud]
     except KeyError as problem:
         raise UsageError(f"unknown cloud `{spec.machine.cloud}`", hint="use local, gcp or aws") from problem
+    offers = {spot: cloud.offers(spec.machine.needs_on(cloud.name, spot=spot)) for spot in (True, False)}
     spots: dict[str, ReplayZone] = {}
-    for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=True)):
-        spots.setdefault(
-            offer.zone,
-            ReplayZone(name=offer.zone, ticks="", price=_known(offer.price_usd_per_hour, offer.type), start_s=start_s),
-        )
-    demands = [
-        _known(offer.price_usd_per_hour, offer.type)
-        for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=False))
-    ]
+    for offer in offers[True]:
+        zone = ReplayZone(name=offer.zone, ticks="", price=_known(offer), start_s=start_s)
+        spots.setdefault(offer.zone, zone)
+    demands = [_known(offer) for offer in offers[False]]
     if not spots or not demands:
         raise OutlastError(f"no machine of `{spec.machine.cloud}` matches `[machine]`", hint="reduce the requirements")
-    return min(demands), tuple(sorted(spots.values(), key=lambda zone: zone.price))
+    sources = list(dict.fromkeys(source_text(offer) for offer in (*offers[True], *offers[False])))
+    return min(demands), tuple(sorted(spots.values(), key=lambda zone: zone.price)), sources[:_SOURCES_MAX]
 
 
-def _known(price: float, kind: str) -> float:
-    if not 0 < price < math.inf:
-        raise OutlastError(f"the price of {kind} is unknown", hint="name another `type`, or other zones")
-    return price
+def _known(offer: Offer) -> float:
+    if not 0 < offer.price_usd_per_hour < math.inf:
+        raise OutlastError(f"the price of {offer.type} is unknown", hint="name another `type`, or other zones")
+    return offer.bills_usd_per_hour
 
 
 def _measured(workspace: Workspace, cloud: str) -> float:

@@ -10,6 +10,7 @@ import click
 
 from outlast.app.dry_run import dry_run
 from outlast.billing.egress import egress_text
+from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
@@ -22,6 +23,9 @@ from outlast.supervisor.world import PlaceAttempt, describe
 
 if TYPE_CHECKING:
     from outlast.app.types import Explanation, Option, RunView, Step, Workspace
+
+# The origins of prices that are named.
+_SOURCES_MAX = 4
 
 
 def _step_data(step: Step) -> dict[str, object]:
@@ -51,7 +55,7 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
     progress="querying the clouds",
     interrupt=UNCHANGED,
     json_text="steps: `step`, its fields, `text`; for a run: `choice`, `place`, `sentence`, `options`, `steps`, "
-    "`forecast`, `environment`",
+    "`forecast`, `prices`, `environment`",
 )
 @click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
 @json_option
@@ -91,11 +95,14 @@ def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> 
     environment = _environment(workspace, run)
     expected = forecast(view.spec, view.state, world.now) if view.spec.uses_policy else None
     known = expected.describe() if expected is not None else ""
+    sources = list(dict.fromkeys(source_text(offer) for offer in (*view.spot_offers, *view.on_demand_offers)))
+    prices = "; ".join(sources[:_SOURCES_MAX])
     if as_json:
-        data = {**_as_data(view, mine, explanation), "forecast": known, "environment": environment}
+        data = {**_as_data(view, mine, explanation), "forecast": known, "prices": prices, "environment": environment}
         click.echo(json.dumps(data, indent=2))
     else:
         lines = _as_text(view, mine, explanation, known)
+        lines += [f"prices: {prices}"] if prices else []
         click.echo("\n".join([*lines, f"environment: {environment}"] if environment else lines))
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from outlast.clouds.aws.client import AwsClient
@@ -9,6 +10,7 @@ from outlast.clouds.aws.price_figures import ADDRESS_USD
 from outlast.clouds.aws.prices import AwsPrices
 from outlast.clouds.aws.types import AwsTypes, InstanceType, unknown
 from outlast.clouds.cloud import Offer, Price, Requirements
+from outlast.spec.network import network_of
 
 CLOUD = "aws"
 
@@ -65,7 +67,7 @@ class AwsOffers:
             price_source=price.source,
             price_at=price.at,
             price_guessed=price.guessed,
-            address_usd_per_hour=ADDRESS_USD,
+            address_usd_per_hour=ADDRESS_USD if network_of("aws", os.environ).external_address else 0.0,
         )
 
     def kind(self, name: str) -> InstanceType:

@@ -28,6 +28,7 @@ from outlast.clouds.gcp.types import (
     with_attached,
 )
 from outlast.clouds.local import google_types
+from outlast.spec.network import network_of
 
 CLOUD = "gcp"
 # Zones and types change rarely, but a supervisor that runs for weeks must notice.
@@ -95,7 +96,7 @@ class GcpOffers:
             price_source=price.source,
             price_at=price.at,
             price_guessed=price.guessed,
-            address_usd_per_hour=address_usd(spot=spot),
+            address_usd_per_hour=address_usd(spot=spot) if network_of("gcp", os.environ).external_address else 0.0,
         )
 
     def price(self, type: str, zone: str, *, accelerator: str, count: int, spot: bool) -> float:

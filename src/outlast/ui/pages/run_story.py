@@ -25,7 +25,14 @@ _MARKS = {
     "finish": ("finished", "path://M0 5L2 3L4 5L9 0L11 2L4 9Z", 14, "#1a7f45"),
 }
 _GREY, _LINE = "#8a93a0", "rgba(128,136,148,.25)"
-_CAUSES = {"work": "#2f9e5b", "lost": "#d64545", "boot": "#94a3b8", "idle": "#e0a02b", "disk": "#7c6fd6"}
+_CAUSES = {
+    "work": "#2f9e5b",
+    "lost": "#d64545",
+    "boot": "#94a3b8",
+    "idle": "#e0a02b",
+    "disk": "#7c6fd6",
+    "address": "#3b82b8",
+}
 _REFRESH_S = 2.0
 
 
