@@ -343,15 +343,8 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
         case ev.Retired():
             attempt = replace(attempt, retired=True)
         case ev.Released():
-            attempt = replace(
-                attempt,
-                released=True,
-                released_at=event.at,
-                cost_usd=event.cost_usd,
-                disk_usd=event.disk_usd,
-                address_usd=event.address_usd,
-                seconds=event.seconds,
-            )
+            paid = {name: getattr(event, name) for name in ("cost_usd", "disk_usd", "address_usd", "seconds")}
+            attempt = replace(attempt, released=True, released_at=event.at, **paid)
         case _:
             assert_never(event)
     state = _with(state, attempt)
