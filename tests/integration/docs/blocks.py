@@ -77,13 +77,13 @@ def commands(block: Block) -> list[list[str]]:
 
 
 def _words(text: str, *, inside: bool) -> list[str]:
-    """Split like bash, up to the end of the command: a comment, a pipe or a closing bracket."""
+    """Split like bash, up to the end of the command: a comment, a pipe, a redirection or a closing bracket."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="|;&)" if inside else "|;&")
     lexer.whitespace_split = True
     lexer.commenters = ""
     argv: list[str] = []
     for word in lexer:
-        if word.startswith("#") or (argv and set(word) <= set("|;&)")):
+        if word.startswith("#") or (argv and set(word) <= set("|;&)<>")):
             break
         argv.append(word)
     return argv[1:]

@@ -13,7 +13,7 @@ from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import find_workspace
 
 
-@command(section="runs", interrupt=UNCERTAIN, json="NoteShown")
+@command(section="runs", progress="reading the run", interrupt=UNCERTAIN, json="NoteShown")
 @run_argument
 @click.argument("text", required=False, metavar="[TEXT]")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag; may be repeated.")
