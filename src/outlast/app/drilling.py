@@ -165,7 +165,7 @@ class DrillSession:
                 self.log("too little work was committed to compare; preempting it once more, after half of the work …")
                 once = choose(1, notice=self.drill_options.notice)
                 later = self._run_once(spot=True, injections=once, known=undisturbed, from_share=_HALF)
-                drilled = drilled if self._is_undecided(later, undisturbed) else later
+                drilled = later if _was_tested(later) and not self._is_undecided(later, undisturbed) else drilled
         return drilled, undisturbed
 
     def _is_undecided(self, drilled: Evidence, undisturbed: Evidence | None = None) -> bool:
@@ -257,10 +257,13 @@ class DrillSession:
 
 def _ended_untested(drilled: Evidence) -> bool:
     """Return whether a program that saves finished before it was preempted with a checkpoint."""
+    return drilled.state.ending == "finished" and drilled.saves > 0 and not _was_tested(drilled)
+
+
+def _was_tested(drilled: Evidence) -> bool:
     from outlast.drill.handovers import handovers
 
-    tested = any(h.committed for h in handovers(drilled))
-    return drilled.state.ending == "finished" and drilled.saves > 0 and not tested
+    return any(h.committed for h in handovers(drilled))
 
 
 @contextlib.contextmanager
@@ -281,7 +284,12 @@ def _judged(spec: Spec, drill_options: DrillOptions, drilled: Evidence, undistur
     from outlast.drill.judge import cost, judge, losses, report
 
     found = judge(
-        spec, drilled, undisturbed=undisturbed, grace_s=drill_options.grace_s, tolerance=drill_options.tolerance
+        spec,
+        drilled,
+        undisturbed=undisturbed,
+        grace_s=drill_options.grace_s,
+        tolerance=drill_options.tolerance,
+        compare=drill_options.compare,
     )
     passed = handovers(drilled)
     placed = next((a for a in drilled.state.attempts if a.spot), None)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from outlast.drill.evidence import Curves, Evidence
 from outlast.drill.findings import Finding
 from outlast.drill.numbers import LAST, depends_on_training, is_metric, varying
+from outlast.drill.steps import PERCENT
 
 QUESTION = "same result as undisturbed"
 _HINT = (
@@ -175,7 +176,7 @@ def _same(undisturbed: Evidence, drilled: Evidence, points: int, tolerance: floa
 def same_length(undisturbed: Evidence, drilled: Evidence) -> list[Finding]:
     """Report a training that went on longer than the undisturbed one: it added steps instead of doing the rest."""
     whole, last = undisturbed.last_mark, drilled.last_mark
-    if whole is None or last is None or whole.word != last.word:
+    if whole is None or last is None or whole.word != last.word or whole.word == PERCENT:
         return []
     span, number = drilled.last_span, max(drilled.steps)
     first = next((mark.step for mark in drilled.steps[number]), None)

@@ -70,3 +70,8 @@ def _processes() -> list[int]:
 def used_until(samples: list[tuple[float, float]], at: float) -> float:
     """Return the processor time at this time of day; 0 before the first sample."""
     return next((used_s for when, used_s in reversed(samples) if when <= at), 0.0)
+
+
+def used_from(samples: list[tuple[float, float]], at: float) -> float:
+    """Return the processor time at the first sample from this time of day on: what came before is start-up."""
+    return next((used_s for when, used_s in samples if when >= at), used_until(samples, at))

@@ -7,11 +7,11 @@ import math
 
 import msgspec
 
-from outlast.drill.cpu_time import used_until
+from outlast.drill.cpu_time import used_from, used_until
 from outlast.drill.injections import Injection
 from outlast.drill.lines import OutputLines
 from outlast.drill.numbers import LAST, curve_in, last_numbers, numbers_of_file, series_in
-from outlast.drill.steps import StepMark, marks, steps_of
+from outlast.drill.steps import StepMark, left_out, marks, steps_of
 from outlast.drill.trackers import tracker_run
 from outlast.errors import WorkspaceError
 from outlast.runs import metrics
@@ -95,7 +95,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         """The processor time that an attempt used for its work until then; its start-up is not work."""
         samples = self.observed.cpu.get(attempt.number, [])
         began = self.observed.signs.get(attempt.number, attempt.over_at)
-        return max(0.0, used_until(samples, until) - used_until(samples, began))
+        return max(0.0, used_until(samples, until) - used_from(samples, began))
 
     @property
     def saves(self) -> int:
@@ -137,7 +137,7 @@ def gather(workspace: Workspace, run: str, observed: Observations) -> Evidence:
     steps = dict(zip(attempts, steps_of([reported[n] for n in attempts]), strict=True))
     outputs = {n: [line for _, found in pieces for line in found] for n, pieces in lines.items()}
     stitched = _curves(workspace, run, state)
-    own = {n: _by_name(rows) for n, rows in logged.items()} or _curves_of_logs(outputs, steps)
+    own = {n: _by_name(rows) for n, rows in logged.items()} or _curves_of_logs(outputs, steps, reported)
     curves = stitched or _merged(own)
     results = last_numbers(outputs[max(outputs)]) if outputs else {}
     results |= {f"{name}{LAST}": rows[max(rows)] for name, rows in stitched.items()}
@@ -189,9 +189,26 @@ def _by_name(rows: list[metrics.Row]) -> Curves:
     return curves
 
 
-def _curves_of_logs(outputs: dict[int, list[str]], steps: dict[int, list[StepMark]]) -> dict[int, Curves]:
+def _curves_of_logs(
+    outputs: dict[int, list[str]], steps: dict[int, list[StepMark]], reported: dict[int, list[StepMark]]
+) -> dict[int, Curves]:
     word = next((marks[0].word for marks in steps.values() if marks), "")
-    return {attempt: curve_in(lines, word) for attempt, lines in outputs.items()} if word else {}
+    if not word:
+        return {}
+    attempts = sorted(outputs)
+    shifts = left_out([[mark for mark in reported[n] if mark.word == word] for n in attempts])
+    found = {n: curve_in(outputs[n], word, shift=shift) for n, shift in zip(attempts, shifts, strict=True)}
+    if word.startswith("|"):
+        # A bar is drawn several times at each step: an attempt that was cut may lack the last one.
+        for n in attempts[:-1]:
+            _drop_last_step(found[n])
+    return found
+
+
+def _drop_last_step(curves: Curves) -> None:
+    last = max((step for points in curves.values() for step in points), default=0)
+    for points in curves.values():
+        points.pop(last, None)
 
 
 def _merged(own: dict[int, Curves]) -> Curves:

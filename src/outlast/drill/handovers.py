@@ -14,7 +14,7 @@ from outlast.agent.checkpoint.snapshot import highest_step
 from outlast.drill.evidence import Evidence, Series
 from outlast.drill.findings import Handover
 from outlast.drill.saves import split_save
-from outlast.drill.steps import StepMark
+from outlast.drill.steps import PERCENT, StepMark
 from outlast.drill.witnesses import repeated, trends
 from outlast.runs.state import Attempt, Checkpoint
 
@@ -134,7 +134,8 @@ def with_work(h: Handover, evidence: Evidence, undisturbed: Evidence | None) -> 
     """Add how much the last attempt worked: in steps if it reports any, else in time."""
     last = evidence.state.attempts[-1]
     marks = evidence.steps.get(last.number, [])
-    if len({mark.step for mark in marks}) > 1:
+    # A share of 100 % may be of what is left.
+    if len({mark.step for mark in marks}) > 1 and marks[0].word != PERCENT:
         return _with_steps(h, evidence, _whole_span(evidence, undisturbed))
     return _with_time(h, evidence, undisturbed)
 

@@ -22,9 +22,18 @@ _MARGIN = 1.5
 
 
 def judge(
-    spec: Spec, drilled: Evidence, *, undisturbed: Evidence | None, grace_s: float, tolerance: float
+    spec: Spec,
+    drilled: Evidence,
+    *,
+    undisturbed: Evidence | None,
+    grace_s: float,
+    tolerance: float,
+    compare: bool = True,
 ) -> list[Finding]:
-    """Return the findings, one per question."""
+    """Return the findings, one per question.
+
+    Without `compare`, the undisturbed run shows the amount of work; other results are a warning then.
+    """
     passed = handovers(drilled, undisturbed)
     case = Case(
         path=spec.checkpoint.shown,
@@ -42,9 +51,15 @@ def judge(
     found += one_tracker_run(drilled)
     found.append(_moments(drilled))
     if undisturbed is not None and drilled.state.ending == "finished":
-        found += [compared(undisturbed, drilled, tolerance), *same_length(undisturbed, drilled)]
+        found += [_compared(undisturbed, drilled, tolerance, asked=compare), *same_length(undisturbed, drilled)]
         found += same_files(undisturbed, drilled)
     return found
+
+
+def _compared(undisturbed: Evidence, drilled: Evidence, tolerance: float, *, asked: bool) -> Finding:
+    found = compared(undisturbed, drilled, tolerance)
+    # The same program passes without an undisturbed run if it prints its steps.
+    return found if asked or found.verdict != "fail" else msgspec.structs.replace(found, verdict="warn")
 
 
 def finishes(drilled: Evidence) -> Finding:

@@ -120,8 +120,8 @@ def numbers_of_file(text: str) -> dict[str, float]:
         return {f"number {n}": float(v) for n, v in enumerate(found, 1)}
 
 
-def curve_in(lines: Iterable[str], word: str) -> dict[str, dict[int, float]]:
-    """Return name → step → number, from lines with a step and numbers."""
+def curve_in(lines: Iterable[str], word: str, *, shift: int = 0) -> dict[str, dict[int, float]]:
+    """Return name → step → number, from lines with a step and numbers. `shift` is added to each step."""
     curves: dict[str, dict[int, float]] = {}
     for line in lines:
         step = next((n for w, n, _ in steps_in_line(line) if w == word), None)
@@ -129,7 +129,7 @@ def curve_in(lines: Iterable[str], word: str) -> dict[str, dict[int, float]]:
             continue
         for name, value in numbers_in(line).items():
             if not steps_in_line(f"{name} 1") and math.isfinite(value):
-                curves.setdefault(name, {})[step] = value
+                curves.setdefault(name, {})[step + shift] = value
     return curves
 
 

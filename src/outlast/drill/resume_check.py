@@ -62,7 +62,10 @@ def resumes(case: Case) -> Finding:
             newer, older = split[0].split
             reason = f"`{split[0].committed}` was committed after `{newer}` of a save, and before `{older}`"
             return _failed(f"it started again from the beginning {when}: {reason} ({over[-1].evidence})", WHOLE_HINT)
-        answer = f"it started again from the beginning {when}: its checkpoint was restored but ignored"
+        reason = "its checkpoint was restored but ignored"
+        if all(h.read and h.did_all for h, r in zip(given, rulings, strict=True) if r.says == "started over"):
+            reason = "it read its checkpoint, and did all of the work again"
+        answer = f"it started again from the beginning {when}: {reason}"
         return _failed(f"{answer} ({over[-1].evidence})", _how_to_resume(case, given))
     if resumed:
         return Finding(question=RESUMES, verdict="pass", answer="; ".join(dict.fromkeys(r.evidence for r in resumed)))

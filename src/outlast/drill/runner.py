@@ -274,7 +274,8 @@ class DrillRunner:
         ]
         if reported:
             self._reported = [*self._reported, *reported][-_MARKS_MAX:]
-            self._steps = steps_of([self._reported])[0]
+            known = [mark for mark in self._reported if self.last is not None and mark.word == self.last.word]
+            self._steps = steps_of([known or self._reported])[0]
 
     def _inject(self, injection: Injection, current: Attempt, view: AttemptView) -> None:
         at = time.time()

@@ -16,7 +16,7 @@ _SAVES_MIN = 2
 # Times of files lose digits as floating-point numbers.
 _ROUNDING_S = 1e-6
 _NUMBER = re.compile(r"\d+")
-_TEMPORARY = re.compile(r"tmp|temp|\.part|~$|incomplete", re.IGNORECASE)
+_TEMPORARY = re.compile(r"tmp|temp|\.part|\.new$|~$|incomplete", re.IGNORECASE)
 
 
 # Logs, tables, pictures and settings: frameworks write them at the start, and no program continues from them.
@@ -63,16 +63,29 @@ class Save(msgspec.Struct, frozen=True):
 
 def saves_of(writes: Iterable[tuple[float, str]]) -> list[Save]:
     """Group the writes of one attempt: a save ends where a file is written again after another one."""
+    writes = list(writes)
+    renamed = _renamed(writes)
     found: list[Save] = []
     last = ""
     for at, path in sorted(writes):
         name = _NUMBER.sub("#", path)
-        if _TEMPORARY.search(name) or not is_state(path):
+        if name in renamed or _TEMPORARY.search(name) or not is_state(path):
             continue
         if not found or (name in found[-1].files and name != last):
             found.append(Save({}))
         found[-1].files[name] = at
         last = name
+    return found
+
+
+def _renamed(writes: Iterable[tuple[float, str]]) -> set[str]:
+    """Return the names of files that were renamed: another name has the same time of change, and was seen later."""
+    first: dict[float, str] = {}
+    found = set()
+    for at, path in writes:
+        name = _NUMBER.sub("#", path)
+        if first.setdefault(at, name) != name:
+            found.add(first[at])
     return found
 
 

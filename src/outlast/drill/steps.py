@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)(?!\d*\.\d)"
+# `Epochs:  53%|` is a share.
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)(?!\d*\.\d|\d*\s?%)"
 _STEP = re.compile(
     r"(?<!time/)(?<!fps )\b((?:global[_-]|total_time|num_)?(?:time)?steps?|epochs?|ep|iter(?:ation)?s?|itr?|"
     r"counts?|counted|rounds?|(?:mini)?batch|chunk|trials?|candidates?|updates?|num_updates|episodes?|generations?|gen|ticks?|trees?)\b"
@@ -49,6 +50,8 @@ _BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[?")
 _STEP_OF_BAR = re.compile(r"^\d+\|(\d+)\|")
 _EPOCH_OF_BAR = re.compile(r"^(?:train(?:ing)?\W*)?(?:epoch|ep)\W*(\d+)", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+# `sampled 1100/2000  acceptance 0.63`, `[CV 3/40] END`: a count with its total, after any word or none.
+_COUNTED = re.compile(r"(?:\b([A-Za-z_]+)\W{0,3})?(?<![\w./,-])(\d{1,9})\s?/\s?(\d{1,9})(?![\w./]|,\d)")
 # Bars of other work: a program draws them before it trains, or between two epochs.
 _OTHER_WORK = re.compile(
     r"load|download|fetch|map|generat|token|filter|writ|sav|preprocess|prepar|resolv|extract|unpack|build|cach|shard|"
@@ -56,7 +59,13 @@ _OTHER_WORK = re.compile(
     re.IGNORECASE,
 )
 
+# The work of a Markov chain.
+_SAMPLING = re.compile(r"sampl(?:ed|ing)\b", re.IGNORECASE)
 
+# A share, printed without its number of steps.
+PERCENT = "%"
+# A count is used if nothing else shows steps: it may be of memory or of another kind of work.
+_COUNT_WORD = "/"
 _WITHIN_WORD = "[epoch][batch]"
 _EPOCH_AND_BATCH = "epoch, batch"
 
@@ -93,14 +102,21 @@ def steps_in_line(line: str) -> list[tuple[str, int, int]]:
         found.append((_WITHIN_WORD, epoch * batches + batch, 0))
     else:
         found += _epoch_and_batch(found)
-    for word, pattern in (("[", _BRACKET), (":", _COLON), ("%", _PERCENT)):
+    for word, pattern in (("[", _BRACKET), (":", _COLON), (PERCENT, _PERCENT)):
         if (match := pattern.match(line)) is not None:
-            found.append((word, int(match.group(1)), 100 if word == "%" else 0))
+            found.append((word, int(match.group(1)), 100 if word == PERCENT else 0))
     if (iterations := _ITERATIONS.search(line)) is not None:
         found.append(("it", int(iterations.group(1)), int(iterations.group(2))))
     if (bar := _BAR.match(line)) is not None and not _OTHER_WORK.search(bar.group(1)):
         found.append(_step_of_bar(bar.group(1).strip(), int(bar.group(2)), int(bar.group(3))))
-    return found
+    return found or _counted(line)
+
+
+def _counted(line: str) -> list[tuple[str, int, int]]:
+    if (match := _COUNTED.search(line)) is None or _OTHER_WORK.search(_SAMPLING.sub("", line[: match.end()])):
+        return []
+    step, total = int(match.group(2)), int(match.group(3))
+    return [(_COUNT_WORD + (match.group(1) or "").lower(), step, total)] if step <= total else []
 
 
 def _epoch_and_batch(found: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -157,15 +173,40 @@ def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
     Batch numbers restart in each epoch, and a total is printed once: neither counts.
     """
     words = {mark.word for marks in attempts for mark in marks}
-    best: tuple[int, bool, bool, str] = (0, False, False, "")
+    best: tuple[bool, int, bool, bool, str] = (False, 0, False, False, "")
     for word in sorted(words):
         series = [_series(marks, word) for marks in attempts]
         pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
         if sum(a > b for a, b in pairs) <= len(pairs) // 50:
             distinct = len({m.step for marks in series for m in marks})
             # If the batch goes on over all epochs, it is the step.
-            best = max(best, (distinct, word == _WITHIN_WORD, word != _EPOCH_AND_BATCH, word))
-    return [_series(marks, best[-1]) for marks in attempts]
+            named = distinct > 1 and not word.startswith(_COUNT_WORD)
+            best = max(best, (named, distinct, word == _WITHIN_WORD, word != _EPOCH_AND_BATCH, word))
+    found = [_series(marks, best[-1]) for marks in attempts]
+    return [_shifted(marks, shift) for marks, shift in zip(found, left_out(found), strict=True)]
+
+
+def left_out(attempts: Sequence[Sequence[StepMark]]) -> list[int]:
+    """Return for each attempt how many steps its count leaves out.
+
+    A bar over `range(done, total)` begins at 0 again, and its total is the number of steps that are left.
+    """
+    totals = [_only_total(marks) for marks in attempts]
+    whole = next((total for total in totals if total), 0)
+    return [max(0, whole - total) if total else 0 for total in totals]
+
+
+def _only_total(marks: Sequence[StepMark]) -> int:
+    """Return the total if it is always the same, else 0."""
+    totals = {mark.total or 0 for mark in marks}
+    return totals.pop() if len(totals) == 1 else 0
+
+
+def _shifted(marks: list[StepMark], shift: int) -> list[StepMark]:
+    if not shift:
+        return marks
+    total = (marks[0].total or 0) + shift
+    return [msgspec.structs.replace(mark, step=mark.step + shift, total=total) for mark in marks]
 
 
 def _series(marks: Sequence[StepMark], word: str) -> list[StepMark]:
@@ -182,9 +223,14 @@ def _series(marks: Sequence[StepMark], word: str) -> list[StepMark]:
 
 
 def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> float | None:
-    """Return the finished share: by the last step of an undisturbed run with the same word, else from `12/60`."""
+    """Return the finished share: by the last step of an undisturbed run, else from `12/60`.
+
+    A step that counts something else than the undisturbed run's, such as an inner bar, does not show it.
+    """
     for mark in reversed(list(marks)):
-        total = last.step if last is not None and last.word == mark.word else mark.total
+        if last is not None and last.word != mark.word:
+            continue
+        total = last.step if last is not None else mark.total
         if total:
             return min(1.0, mark.step / total)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from outlast.drill.compare import compared
-from outlast.drill.cpu_time import CpuWatch, used_until
+from outlast.drill.cpu_time import CpuWatch, used_from, used_until
 from outlast.drill.evidence import Curves, Evidence
 from outlast.drill.reads import ReadWatch, accesses_are_recorded
 from outlast.drill.saves import is_state, split_save, state_files
@@ -185,6 +186,8 @@ TWO = [(1.0, "m-1.pt"), (2.0, "o-1.pt"), (5.0, "m-2.pt"), (6.0, "o-2.pt"), (9.0,
         ({1: [(1.0, "m"), (5.0, "m"), (9.0, "m")]}, checkpoint(5.0), ()),
         ({1: [(1.0, "m"), (2.0, "best"), (5.0, "m"), (9.0, "n"), (9.1, "m"), (12.0, "n")]}, checkpoint(5.0), ()),
         ({1: [(1.0, "m"), (1.1, "o"), (1.2, "m"), (1.3, "o"), (1.4, "m")]}, checkpoint(1.4), ()),
+        # A file that is written under another name, and renamed.
+        ({1: [(1.0, "next"), (1.0, "m"), (5.0, "next"), (5.0, "m"), (9.0, "next"), (9.0, "m")]}, checkpoint(1.0), ()),
     ],
 )
 def test_a_checkpoint_between_two_files_of_a_save(
@@ -271,6 +274,8 @@ def test_the_processor_time_of_a_command_is_that_of_its_processes() -> None:
     assert other.samples == []
     assert used_until(watch.samples, watch.samples[1][0]) == used[1]
     assert used_until(watch.samples, 0.0) == 0.0
+    assert used_from(watch.samples, watch.samples[0][0] + 1e-3) == used[1]
+    assert used_from(watch.samples, math.inf) == used[-1]
 
 
 @pytest.mark.parametrize(

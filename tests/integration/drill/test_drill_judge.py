@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast.drill.compare import compared
 from outlast.drill.evidence import Evidence, Injected, Observations
 from outlast.drill.findings import Handover, prices
 from outlast.drill.handovers import handovers
 from outlast.drill.injections import Injection
-from outlast.drill.judge import last_save, on_sigterm, saved_after_notice
+from outlast.drill.judge import judge, last_save, on_sigterm, saved_after_notice
 from outlast.drill.lines import lines_of
 from outlast.drill.numbers import curve_in, last_numbers, numbers_in
 from outlast.drill.resume_check import Case, resumes, right_step
@@ -19,6 +20,7 @@ from outlast.drill.steps import StepMark, marks, progress_of, steps_of
 from outlast.formatting.two_curves import plot
 from outlast.runs import events as ev
 from outlast.runs.state import RunState, fold
+from outlast.spec.spec import Spec
 
 
 def parsed_steps(text: str) -> list[int]:
@@ -46,6 +48,24 @@ def parsed_steps(text: str) -> list[int]:
 )
 def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
     assert parsed_steps(text) == steps
+
+
+def test_a_bar_over_the_rest_begins_at_0_again() -> None:
+    def bars(total: int) -> list[StepMark]:
+        text = "".join(f"Epochs: {100 * n // total}%|##  | {n}/{total} [00:01<00:02]\r" for n in range(total + 1))
+        return marks(lines_of(text), at=0.0)
+
+    whole, rest = steps_of([bars(40)[:5], bars(37)])
+    assert ([mark.step for mark in whole], rest[0].step, rest[-1].step) == ([1, 2, 3, 4], 4, 40)
+    assert {mark.total for mark in rest} == {40}
+    # The same total: it started over.
+    _, again = steps_of([bars(40)[:5], bars(40)])
+    assert again[0].step == 1
+
+
+def test_a_count_is_a_step_only_if_nothing_else_is() -> None:
+    assert parsed_steps("sampled 100/2000\nsampled 200/2000\n") == [100, 200]
+    assert parsed_steps("step 1\nmem 100/2000\nmem 200/2000\nmem 300/2000\nstep 2\n") == [1, 2]
 
 
 def test_progress_comes_from_the_program_or_from_an_undisturbed_run() -> None:
@@ -141,7 +161,7 @@ def named(**changes: Any) -> Case:
         (
             case(handover(read="m.pt", first_step=1, trend=LOSS, did_all="it did 100")),
             "fail",
-            "it did 100; it began at",
+            "it read its checkpoint, and did all of the work again (it did 100; it began at",
         ),
         (case(handover(read="m.pt", first_step=1, did_less="it did 60 of 100")), "pass", "it did 60 of 100; it read"),
         (case(handover(read="m.pt", first_step=1, did_all="it did 100 of 100")), "fail", "it did 100 of 100; it began"),
@@ -315,6 +335,15 @@ def test_the_results_are_compared_within_the_tolerance() -> None:
     assert "1 of 2 final numbers differ: `loss` is 1.01 and 1 undisturbed" in found.answer
     assert compared(evidence({}), evidence({"loss": 1.0}), 1e-6).verdict == "warn"
     assert compared(evidence({"loss": float("nan")}), evidence({"loss": float("nan")}), 1e-6).verdict == "pass"
+
+
+def test_without_a_wish_to_compare_other_results_are_a_warning() -> None:
+    one, other = replace(evidence({"loss": 1.0}), state=story()), replace(evidence({"loss": 1.5}), state=story())
+    for compare, verdict in ((True, "fail"), (False, "warn")):
+        found = judge(
+            Spec(name="n", command="c"), other, undisturbed=one, grace_s=30.0, tolerance=1e-6, compare=compare
+        )
+        assert [f.verdict for f in found if f.question == "same result as undisturbed"] == [verdict]
 
 
 def test_a_different_curve_names_the_attempt_that_caused_it() -> None:

@@ -170,7 +170,7 @@ ROWS: list[tuple[str, list[int], Series]] = [
         [1, 2],
         {"Loss": [1.9459, 1.8459], "Train": [0.2571, 0.3571], "Val": [0.162, 0.262], "Test": [0.171, 0.271]},
     ),
-    ("diffusers", [0, 10, 11], {"step_loss": [0.0212, 0.0112]}),
+    ("diffusers", [10, 11], {"step_loss": [0.0212, 0.0112]}),
     ("llmc", [1, 2], {"loss": [4.3677, 4.2677], "norm": [15.3, 14.3]}),
     (
         "spacy",
@@ -276,6 +276,14 @@ def test_rates_times_and_settings_are_not_results(name: str) -> None:
         ("step 1,234/10,000 loss 0.5", [1234]),
         ("2026-11-18 20:10:01,123 INFO rank 3 worker 7", []),
         ("Epoch 00003: val_loss improved from 0.5 to 0.4", [3]),
+        # A share is not a step, and a count with its total is.
+        ("Epochs:  53%|█████▎    | 20/37 [00:17<00:16,  1.04it/s]", [20]),
+        ("epoch 53 % done", []),
+        ("sampled 1100/2000  acceptance 0.630", [1100]),
+        ("[CV 3/40] END depth=2;, score=0.5", [3]),
+        ("loading shard 3/40", []),
+        ("resources/s: 3/40.5", []),
+        ("see https://example.org/12/40", []),
     ],
 )
 def test_the_steps_of_a_line(line: str, steps: list[int]) -> None:
