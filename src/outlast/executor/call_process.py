@@ -58,7 +58,7 @@ class CallProcess:
                 self._reply("done")
 
     def _executed(self, payload: str) -> tuple[Any, ...]:
-        """Return `("value", value)` or `("error", exception, traceback)`."""
+        """Return `("value", value)` or `("error", exception, traceback)`; `_write` pickles the exception apart."""
         value, problem, text = _attempt(lambda: self._value(payload))
         self._call = None
         return ("value", value) if problem is None else ("error", problem, text)
@@ -79,12 +79,14 @@ class CallProcess:
         """Write the result. One that cannot be pickled becomes an error."""
         import cloudpickle
 
-        body, problem, _ = _attempt(lambda: cloudpickle.dumps(result, protocol=5))
+        kind, value, *text = result
+        body, problem, _ = _attempt(lambda: cloudpickle.dumps(value if kind == "error" else result, protocol=5))
         if problem is not None:
             shown = "".join(traceback.format_exception_only(type(problem), problem)).strip()
-            thing = "result" if result[0] == "value" else f"exception {result[1]!r}"
-            text = result[2] if result[0] == "error" else ""
-            body = pickle.dumps(("error", TypeError(f"the {thing} of the call cannot be pickled: {shown}"), text))
+            thing = "result" if kind == "value" else f"exception {type(value).__name__}"
+            kind, body = "error", pickle.dumps(TypeError(f"the {thing} of the call cannot be pickled: {shown}"))
+        if kind == "error":
+            body = pickle.dumps((kind, body, *text))
         with open(f"{path}.new", "wb") as file:
             file.write(body)
         os.replace(f"{path}.new", path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
+import collections
 import itertools
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as FuturesExecutor
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_open: weakref.WeakSet[Executor] = weakref.WeakSet()
+_WORKERS = 4
 
 
 class DelayedCall:
@@ -48,7 +48,7 @@ class Executor(FuturesExecutor):
 
     def __init__(
         self,
-        max_workers: int = 4,
+        max_workers: int | None = None,
         *,
         min_workers: int = 0,
         per_machine: int = 1,
@@ -57,6 +57,7 @@ class Executor(FuturesExecutor):
         name: str = "executor",
         **fields: Unpack[MachineOptions],
     ) -> None:
+        max_workers = _WORKERS if max_workers is None else max_workers
         _check(max_workers, min_workers, per_machine)
         try:
             idle_s = duration_s(idle)
@@ -72,7 +73,8 @@ class Executor(FuturesExecutor):
             idle_s=idle_s,
             report=lambda text: print(f"outlast: {text}", file=sys.stderr),
         )
-        _open.add(self)
+        # As in the standard library: calls of an executor that was dropped are completed, then its workers end.
+        weakref.finalize(self, self._pool.close).atexit = False
 
     @property
     def max_workers(self) -> int:
@@ -94,30 +96,56 @@ class Executor(FuturesExecutor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[T]:
-        """Call `fn` with the items of the iterables; results come in their order. A chunk is one call."""
+        """Call `fn` with the items of the iterables; results come in their order. A chunk is one call.
+
+        With `buffersize` at most this many calls are submitted ahead of the results that were taken.
+        """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        if chunksize == 1:
-            return super().map(fn, *iterables, timeout=timeout)
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        end_at = None if timeout is None else time.monotonic() + timeout
 
         # A nested function travels with its code: the machine needs no module of ours.
         def call_chunk(items: list[tuple[Any, ...]]) -> list[T]:
             return [fn(*item) for item in items]
 
         items = iter(zip(*iterables, strict=False))
-        chunks = list(iter(lambda: list(itertools.islice(items, chunksize)), []))
-        return itertools.chain.from_iterable(super().map(call_chunk, chunks, timeout=timeout))
+        chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
+        ahead = itertools.islice(chunks, buffersize)
+        # The first calls are submitted now, not when the first result is taken.
+        futures = collections.deque(self.submit(call_chunk, chunk) for chunk in ahead)
+        return self._results(futures, chunks, call_chunk, end_at)
+
+    def _results(
+        self,
+        futures: collections.deque[Future[list[T]]],
+        chunks: Iterator[list[tuple[Any, ...]]],
+        call_chunk: Callable[[list[tuple[Any, ...]]], list[T]],
+        end_at: float | None,
+    ) -> Iterator[T]:
+        """Yield the results of chunks; cancel the rest if the caller stops, or a call fails or takes too long."""
+        try:
+            while futures:
+                for chunk in itertools.islice(chunks, 1):
+                    futures.append(self.submit(call_chunk, chunk))
+                found = futures[0].result(None if end_at is None else max(0.0, end_at - time.monotonic()))
+                futures.popleft()
+                yield from found
+        finally:
+            self._pool.cancel(futures)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls. Workers end, and their machines are deleted, when all calls are completed."""
         self._pool.close()
         if cancel_futures:
-            for future in self._pool.pending():
-                future.cancel()
+            self._pool.cancel(self._pool.pending())
         if wait:
             self._pool.join()
-        _open.discard(self)
 
 
 def _check(max_workers: int, min_workers: int, per_machine: int) -> None:
@@ -131,10 +159,3 @@ def _check(max_workers: int, min_workers: int, per_machine: int) -> None:
             raise UsageError(f"{name}: expected an integer of at least {least}, got {value!r}")
     if min_workers > max_workers:
         raise UsageError(f"min_workers: expected at most max_workers ({max_workers}), got {min_workers}")
-
-
-@atexit.register
-def _finish() -> None:
-    """Wait for calls at the end of the interpreter, as the executors of the standard library do."""
-    for executor in list(_open):
-        executor.shutdown()

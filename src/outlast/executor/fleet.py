@@ -84,10 +84,11 @@ class Fleet:
 
     def is_lost(self, claim: Claim) -> bool:
         """Return whether the attempt of a claim is over, so that its calls run again elsewhere."""
-        story = self._stories.get(claim.run)
-        if story is None:
+        if claim.is_callers:
             return False
-        state = story.state
+        story = self._stories.get(claim.run)
+        # A worker whose submission succeeded although its answer was lost is unknown here.
+        state = story.state if story is not None else self.workspace.story(claim.run).refresh()
         if state.ending:
             return True
         return claim.attempt <= len(state.attempts) and state.attempts[claim.attempt - 1].phase == "over"

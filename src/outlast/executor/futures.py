@@ -15,17 +15,6 @@ class BrokenPool(CallFailed, BrokenExecutor):
     """The workers of an Executor fail, so that its calls have no result."""
 
 
-class RemoteTraceback(Exception):
-    """The traceback of an exception on a machine: the `__cause__` of the exception here."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.text}"""'
-
-
 class CallFuture(Future[Any]):
     """The future of one call."""
 
@@ -51,22 +40,13 @@ class CallFuture(Future[Any]):
             self.set_running_or_notify_cancel()
 
     def deliver(self, decoding: Future[Any]) -> None:
-        """Set the result from the decoded outcome of the call."""
-        problem = decoding.exception()
+        """Set the decoded outcome of the call."""
+        value, problem = decoding.result()
         if problem is not None:
-            text = f"the result of the call cannot be loaded here: {type(problem).__name__}: {problem}"
-            failure = CallFailed(text, hint="its classes must be importable in this process")
-            failure.__cause__ = problem
-            settle(self, failure)
+            settle(self, problem)
             return
-        kind, value, *text = decoding.result()
-        if kind == "value":
-            self.mark_running()
-            self.set_result(value)
-            return
-        if text and text[0]:
-            value.__cause__ = RemoteTraceback(text[0])
-        settle(self, value)
+        self.mark_running()
+        self.set_result(value)
 
 
 def settle(future: CallFuture, problem: BaseException) -> None:

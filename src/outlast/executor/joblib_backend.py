@@ -16,7 +16,8 @@ class OutlastBackend(ParallelBackendBase):  # type: ignore[misc]
     """Runs batches of a `Parallel` call on the machines of an Executor.
 
     The parameters of `joblib.parallel_config("outlast", …)` are those of `outlast.Executor`; `n_jobs` is the number of
-    machines. With `executor` several `Parallel` calls share warm machines.
+    machines. All `Parallel` calls of one `parallel_config` share warm machines, those inside of an estimator included:
+    they end with the backend. With `executor` they outlive it.
     """
 
     supports_retrieve_callback = True
@@ -49,8 +50,10 @@ class OutlastBackend(ParallelBackendBase):  # type: ignore[misc]
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         self.parallel = parallel
         count = self.effective_n_jobs(n_jobs)
-        if self._shared is None and self._own is None:
-            self._own = Executor(max_workers=count, **self._options)
+        if self._shared is None:
+            if self._own is None:
+                self._own = Executor(max_workers=count, **self._options)
+            self._own._pool.max_workers = max(self._own.max_workers, count)
         return count
 
     def submit(self, func: Any, callback: Any = None) -> Any:
@@ -69,10 +72,8 @@ class OutlastBackend(ParallelBackendBase):  # type: ignore[misc]
         return out.result()
 
     def terminate(self) -> None:
-        """End the machines of this call, unless an Executor was given."""
-        own, self._own = self._own, None
-        if own is not None:
-            own.shutdown(wait=False)
+        """Forget the calls of this `Parallel`. The Executor closes when joblib drops this backend."""
+        self._futures = []
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancel what no machine has begun, after an exception of one task."""

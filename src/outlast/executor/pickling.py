@@ -10,13 +10,24 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from outlast.errors import OutlastError
+from outlast.errors import CallFailed, OutlastError
 from outlast.extras import install_hint
 
 # Larger objects are stored by their content: a data set that 200 calls use is uploaded once.
 BLOB_BYTES = 64 * 1024
 # Packages whose arrays and tables may be large. Others are pickled with the call.
 _DATA = ("numpy", "pandas", "polars", "pyarrow", "scipy", "torch")
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception on a machine: the `__cause__` of the exception here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
 
 
 def load_cloudpickle() -> Any:
@@ -75,8 +86,29 @@ def dumps(call: Any, store: Callable[[str, bytes], None]) -> bytes:
     return buffer.getvalue()
 
 
-def loads(body: bytes) -> Any:
-    return pickle.loads(body)
+def outcome(body: bytes) -> tuple[Any, BaseException | None]:
+    """Return the value of a call, or its exception, whose cause is the traceback of the machine."""
+    try:
+        kind, value, *text = pickle.loads(body)
+    except Exception as problem:  # noqa: BLE001 - classes of the user may raise anything
+        return None, _unreadable("result", problem, problem)
+    if kind == "value":
+        return value, None
+    cause = RemoteTraceback(text[0]) if text and text[0] else None
+    try:
+        # Pickled apart, so that the traceback arrives even if the exception cannot be loaded.
+        raised = pickle.loads(value)
+    except Exception as problem:  # noqa: BLE001 - the same
+        return None, _unreadable("exception", problem, cause or problem)
+    raised.__cause__ = cause
+    return None, raised
+
+
+def _unreadable(thing: str, problem: Exception, cause: BaseException) -> CallFailed:
+    text = f"the {thing} of the call cannot be loaded here: {type(problem).__name__}: {problem}"
+    failure = CallFailed(text, hint="its classes must be importable in this process, and survive pickling")
+    failure.__cause__ = cause
+    return failure
 
 
 def _may_be_large(value: Any) -> bool:

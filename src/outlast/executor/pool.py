@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from outlast.errors import Exists, Missing, OutlastError, StoreUnreachable
+from outlast.errors import Exists, Missing, OutlastError, StoreUnreachable, WorkspaceError
 from outlast.executor import pickling
 from outlast.executor.fleet import Fleet, Report
 from outlast.executor.futures import BrokenPool, CallFuture, settle
@@ -29,8 +30,15 @@ _ALIVE_S = 20.0
 _RETRY_S = 1.0
 # Calls that are written in one round.
 _BATCH = 32
+# Keys in one deletion.
+_DELETED = 1000
 # Workers that fail in a row, without any call completed, break the pool.
 _FAILURES = 3
+
+R = TypeVar("R")
+
+# The pools whose thread runs: their results are still awaited when the interpreter ends.
+_serving: set[Pool] = set()
 
 
 class PendingCall:
@@ -82,6 +90,7 @@ class Pool:
         self.broken = ""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="outlast-results")
         self._thread = threading.Thread(target=self._serve, name=f"outlast-pool-{self.id}", daemon=True)
+        _serving.add(self)
         self._thread.start()
 
     def _write_records(self, idle_s: float) -> None:
@@ -135,22 +144,29 @@ class Pool:
         with self._lock:
             if call.number not in self._calls or call.future.running():
                 return False
-            if call in self._outbox:
-                self._outbox.remove(call)
-            elif not self._claim_for_caller(call.entry):
+            entry = call.entry
+            if not entry:  # not queued yet: `_enqueue` leaves it out
+                del self._calls[call.number]
+        # Without the lock: the store may take long, and other calls go on.
+        if entry:
+            if not self._claim_for_caller(entry):
                 return False
-            del self._calls[call.number]
-            self._entries.pop(call.entry, None)
+            with self._lock:
+                if self._calls.pop(call.number, None) is None:
+                    return False  # an earlier attempt has delivered its result
+                self._entries.pop(entry, None)
         self._wakeup.set()
         return True
 
     def _claim_for_caller(self, entry: int) -> bool:
-        try:
-            self.bucket.create(self.keys.claims + name_of(entry), msgspec.json.encode(Claim()), durable=False)
-        except Exists:
-            return False
-        self.bucket.delete(self.keys.queue + name_of(entry))
-        return True
+        """Claim an entry. A claim that exists may be ours: an earlier answer was lost."""
+        key = self.keys.claims + name_of(entry)
+        self._create(key, msgspec.json.encode(Claim()))
+        return decoded(self._retried(self.bucket.get, key), Claim, key).is_callers
+
+    def cancel(self, futures: Iterable[Future[Any]]) -> None:
+        """Cancel what no worker has begun."""
+        self.workspace.each(Future.cancel, list(futures))
 
     def pending(self) -> list[CallFuture]:
         with self._lock:
@@ -178,6 +194,8 @@ class Pool:
             except OutlastError as problem:
                 # Nothing repeats what the workspace refuses; without this the futures would wait for ever.
                 self._break(f"{problem.message}; {problem.hint}" if problem.hint else problem.message)
+            except Exception as problem:  # noqa: BLE001 - the outermost loop of this thread: without it calls never end
+                self._break(f"{type(problem).__name__}: {problem}")
             with self._lock:
                 if self._closing and not self._calls:
                     break
@@ -185,6 +203,7 @@ class Pool:
                 self._wakeup.clear()
         self._decoder.shutdown()
         self._remove()
+        _serving.discard(self)
 
     def _round(self) -> bool:
         """Write new calls, deliver results, and from time to time look after the workers."""
@@ -223,6 +242,8 @@ class Pool:
 
     def _enqueue(self, call: PendingCall, entry: QueueEntry) -> None:
         with self._lock:
+            if call.number not in self._calls:
+                return  # cancelled meanwhile
             self._numbers[1] += 1
             number = call.entry = self._numbers[1]
             self._entries[number] = call
@@ -230,34 +251,41 @@ class Pool:
 
     def _create(self, key: str, body: bytes) -> None:
         """Create an object of this caller; one that exists is ours, whose answer was lost."""
+        try:
+            self._retried(self.bucket.create, key, body, durable=False)
+        except Exists:
+            pass
+
+    def _retried(self, act: Callable[..., R], *args: Any, **options: Any) -> R:
+        """Repeat an operation while the store is unreachable."""
         while True:
             try:
-                self.bucket.create(key, body, durable=False)
-            except Exists:
-                return
+                return act(*args, **options)
             except StoreUnreachable:
                 time.sleep(_RETRY_S)
-            else:
-                return
 
     # Results
 
     def _deliver(self) -> bool:
         """Set the results of futures. A second result of a call is ignored."""
         keys = [entry.key for entry in self.bucket.list(self.keys.results)]
-        for key in keys:
+        if not keys:
+            return False
+        with self._lock:
+            new = [key for key in keys if number_of(key) in self._calls]
+        # All are read before any is delivered: a store that fails in between loses none.
+        for key, body in zip(new, self.workspace.each(self.bucket.get, new), strict=True):
             with self._lock:
                 call = self._calls.pop(number_of(key), None)
-                if call is not None:
-                    self._entries.pop(call.entry, None)
-            if call is not None:
-                self._completed += 1
-                body = self.bucket.get(key)
-                self._decoder.submit(pickling.loads, body).add_done_callback(_setter(call.future))
-                self.bucket.delete(self.keys.queue + name_of(call.entry))
-                self.bucket.delete(self.keys.calls + name_of(call.number))
-            self.bucket.delete(key)
-        return bool(keys)
+                if call is None:
+                    continue  # cancelled meanwhile
+                self._entries.pop(call.entry, None)
+            self._claims.pop(call.entry, None)
+            self._completed += 1
+            self._decoder.submit(pickling.outcome, body).add_done_callback(_setter(call.future))
+            keys += [self.keys.queue + name_of(call.entry), self.keys.calls + name_of(call.number)]
+        self.bucket.delete_many(keys)
+        return True
 
     def _repeat_lost(self) -> None:
         """Read new claims; queue calls again whose attempt is over, or that saved themselves at a preemption."""
@@ -270,15 +298,16 @@ class Pool:
         for number in claimed:
             if number in entries and number not in self._claims:
                 key = self.keys.claims + name_of(number)
-                self._claims[number] = decoded(self.bucket.get(key), Claim, key)
-                entries[number].future.mark_running()
+                claim = self._claims[number] = decoded(self.bucket.get(key), Claim, key)
+                if not claim.is_callers:
+                    entries[number].future.mark_running()
         returned = {number_of(one.key) for one in self.bucket.list(self.keys.returns)}
         for number, call in entries.items():
-            claim = self._claims.get(number)
+            held = self._claims.get(number)
             if number in returned:
                 # The call goes on from where it saved itself; large objects are inside.
                 self._again(number, call, QueueEntry(call=call.number, payload=self.keys.returns + name_of(number)))
-            elif claim is not None and self.fleet.is_lost(claim):
+            elif held is not None and self.fleet.is_lost(held):
                 self._again(number, call, None)
 
     def _again(self, number: int, call: PendingCall, entry: QueueEntry | None) -> None:
@@ -323,13 +352,14 @@ class Pool:
             settle(call.future, BrokenPool(why))
 
     def _remove(self) -> None:
-        """Close the pool and delete its calls. If the store is unreachable, they stay; workers end by themselves."""
+        """Close the pool and delete its calls. If the store fails, they stay for `outlast prune`."""
         try:
             self.bucket.put(self.keys.closed, b"")
-            for prefix in (self.keys.queue, self.keys.calls, self.keys.results, self.keys.returns, self.keys.blobs):
+            for prefix in self.keys.of_calls:
                 keys = [entry.key for entry in self.bucket.list(prefix)]
-                self.workspace.each(self.bucket.delete, keys)
-        except StoreUnreachable:
+                batches = [keys[begin : begin + _DELETED] for begin in range(0, len(keys), _DELETED)]
+                self.workspace.each(self.bucket.delete_many, batches)
+        except WorkspaceError:
             pass
 
 
@@ -338,3 +368,15 @@ def _setter(future: CallFuture) -> Any:
         future.deliver(decoding)
 
     return set_result
+
+
+def finish_all() -> None:
+    """Wait for all calls at the end of the interpreter, as the executors of the standard library do."""
+    for pool in list(_serving):
+        pool.close()
+    for pool in list(_serving):
+        pool.join()
+
+
+# Before the end of the standard library's own pools, which results need; `atexit` comes after it.
+getattr(threading, "_register_atexit", atexit.register)(finish_all)

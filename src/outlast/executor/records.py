@@ -53,6 +53,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     run: str = _WITHDRAWN
     attempt: int = 0
 
+    @property
+    def is_callers(self) -> bool:
+        """Whether the call was withdrawn."""
+        return self.run == _WITHDRAWN
+
 
 class CallerHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """`alive`"""
@@ -75,6 +80,8 @@ class PoolKeys:
         self.results = f"{self.root}results/"
         self.alive = f"{self.root}alive"
         self.closed = f"{self.root}closed"
+        # The pool deletes these when it closes. A worker that boots later still finds the records.
+        self.of_calls = (self.queue, self.calls, self.results, self.returns, self.blobs, self.claims)
 
     def clock(self, run: str) -> str:
         """Return the key of a small object by which a worker reads the store's clock."""

@@ -192,7 +192,7 @@ class PoolWorker:
             slot.repeat()
             return
         problem = CallFailed(f"{why}, {count} times", hint=f"see `outlast logs {self.run}`")
-        self._create(self.keys.results + name_of(entry.call), pickle.dumps(("error", problem, "")))
+        self._create(self.keys.results + name_of(entry.call), pickle.dumps(("error", pickle.dumps(problem), "")))
         slot.clear()
 
     def _create(self, key: str, body: bytes) -> None:
@@ -251,7 +251,12 @@ def main() -> None:
     url, pool = sys.argv[1:]
     run, attempt = os.environ["OUTLAST_RUN"], int(os.environ["OUTLAST_ATTEMPT"])
     with tempfile.TemporaryDirectory(prefix="outlast-pool-") as folder:
-        PoolWorker(_workspace(url), pool, run=run, attempt=attempt, folder=folder).serve()
+        try:
+            worker = PoolWorker(_workspace(url), pool, run=run, attempt=attempt, folder=folder)
+        except Missing:
+            print("worker: the pool is over, and its records were deleted", flush=True)
+            return
+        worker.serve()
 
 
 if __name__ == "__main__":

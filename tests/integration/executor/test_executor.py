@@ -5,8 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,77 @@ def test_wrong_arguments_are_reported_before_anything_is_launched(here: Home) ->
     assert here.workspace.runs() == []
 
 
+def test_map_submits_at_once_respects_its_timeout_and_cancels_the_rest(here: Home) -> None:
+    gate = shared(here, "gate")
+    with executor(max_workers=1) as pool:
+        with pytest.raises(TimeoutError):
+            list(pool.map(lambda n: wait_for(gate, n), range(20), timeout=0.2))
+        taken: list[int] = []
+        lazy = pool.map(square, iter(lambda: taken.append(0) or len(taken), 50), buffersize=3)
+        assert len(taken) == 3
+        os.makedirs(os.path.dirname(gate), exist_ok=True)
+        Path(gate).touch()
+        assert [next(lazy), next(lazy)] == [1, 4]
+        assert len(taken) == 5
+        lazy.close()  # type: ignore[attr-defined]
+        eventually(lambda: not pool._pool.pending(), within_s=60, what="the calls that had begun")
+        for wrong in ({"chunksize": 0}, {"buffersize": 0}):
+            with pytest.raises(ValueError):
+                pool.map(square, [1], **wrong)
+
+
+def test_cancelled_calls_are_never_executed_and_all_others_are_once(here: Home) -> None:
+    """Calls are cancelled at every stage: not written, being written, queued, claimed."""
+    log = Path(shared(here, "executed"))
+    log.mkdir(parents=True)
+
+    def work(number: int) -> int:
+        (log / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        return number
+
+    with executor(max_workers=2) as pool:
+        pool.submit(square, 1).result()
+        futures = [pool.submit(work, number) for number in range(300)]
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            cancelled = list(threads.map(lambda future: future.cancel(), futures))
+    assert [future.cancelled() for future in futures] == cancelled
+    assert all(future.cancelled() or future.result() == number for number, future in enumerate(futures))
+    executed = sorted(int(path.name.split("-")[0]) for path in log.iterdir())
+    assert executed == [number for number, gone in enumerate(cancelled) if not gone]
+    assert any(cancelled)
+
+
+def test_an_exception_that_does_not_survive_pickling_keeps_its_traceback(here: Home) -> None:
+    class Fussy(Exception):
+        def __init__(self, code: int, text: str) -> None:
+            super().__init__(text)
+
+    def fail() -> None:
+        raise Fussy(3, "no such table")
+
+    with executor(max_workers=1) as pool, pytest.raises(outlast.CallFailed, match="cannot be loaded here") as raised:
+        pool.submit(fail).result()
+    assert "Fussy: no such table" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("how", ["pass", "pool.shutdown(wait=False)", "del pool"])
+def test_calls_are_completed_at_the_end_of_the_interpreter(here: Home, how: str) -> None:
+    lines = ["import outlast", "pool = outlast.Executor(max_workers=1, min_workers=1)"]
+    lines += ["futures = [pool.submit(lambda n: n + 1, n) for n in range(3)]"]
+    lines += ["for one in futures: one.add_done_callback(lambda done: print(done.result()))", how]
+    script = here.write("script.py", "\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=here.project,
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+        check=False,
+    )
+    assert (done.returncode, sorted(done.stdout.split()), done.stderr) == (0, ["1", "2", "3"], "")
+
+
 @pytest.mark.full
 def test_workers_that_cannot_start_break_the_pool(here: Home) -> None:
     """Without this, a call would wait for ever, and each attempt would be billed."""
@@ -176,8 +249,6 @@ def test_two_hundred_calls_survive_preemptions_and_killed_workers(here: Home) ->
     log.mkdir(parents=True)
 
     def work(number: int) -> int:
-        import time
-
         threading.Event().wait(0.5)
         (log / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
         return number * 3
