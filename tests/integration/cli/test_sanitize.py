@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -9,12 +10,17 @@ import re
 import subprocess
 from typing import Any
 
+import click
 import pytest
 
+from outlast.cli.shared.sanitize import plain
+from tests.conventions.sources import ROOT
 from tests.integration.cli.console import OUTLAST, Console
 
 # Sets the title, clears the screen, requests an answer, reverses the direction, fakes a line.
 EVIL = "a\x1b]0;owned\x07b\x1b[2Jc\x9b6nd\u202ee\nerror: forged\rx"
+_NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_COLOURS = {*_NAMES, *(f"bright_{name}" for name in _NAMES)}
 OBEYED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x07\x08]|\xc2[\x80-\x9f]|\r(?!\n)")
 
 
@@ -101,6 +107,18 @@ def test_output_keeps_colours_and_progress_bars_and_loses_other_sequences(consol
         [OUTLAST, "logs", "evil-1"], cwd=console.folder, env=console.variables, capture_output=True, check=True
     )
     assert b"\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07" in piped.stdout, "a pipe gets the output byte for byte"
+
+
+def test_every_colour_that_the_commands_use_reaches_the_terminal() -> None:
+    """The guard of the terminal escapes styles that it does not know: a timeline showed `\\x1b[90m` instead of grey."""
+    used = set()
+    for path in (ROOT / "src" / "outlast" / "cli").rglob("*.py"):
+        constants = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        used |= {node.value for node in constants if node.value in _COLOURS}
+    assert {"green", "red", "cyan"} <= used
+    for colour in used:
+        text = click.style("x", fg=colour) + click.style("x", fg=colour, bold=True)
+        assert plain(text) == text, f"{colour} is not in the guard's list"
 
 
 @pytest.mark.full

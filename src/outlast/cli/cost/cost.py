@@ -141,7 +141,6 @@ SIGNS = {
 _COLOURS = {
     "work": "green",
     "manual": "blue",
-    "boot": "bright_black",
     "lost": "red",
     "idle": "yellow",
     "stopped": "red",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outlast.app.types import DrillReport, Evidence, Finding
 
 _SIGNS = {"pass": "✓", "note": "i", "warn": "!", "fail": "✗", "skip": "-"}
-_COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "skip": "bright_black"}
+_COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "skip": "blue"}
 
 
 @command(section="runs", interrupt="stopped the drill; its machines are deleted", json="Report")

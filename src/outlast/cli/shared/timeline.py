@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # Each phase has a different character: colour never carries meaning alone.
 _BOOT, _WORK, _LOST, _LEAVE = "·", "█", "░", "▒"
 _END = {"finished": "✓", "preempted": "✗", "lost": "✗", "crashed": "!", "killed": "!", "hung": "!", "broken": "!"}
-_COLOURS = {_BOOT: "bright_black", _WORK: "green", _LOST: "red", _LEAVE: "yellow"}
+_COLOURS = {_WORK: "green", _LOST: "red", _LEAVE: "yellow"}
 
 
 def timeline(state: RunState, now: float, *, width: int = 0) -> str:
@@ -58,8 +59,7 @@ def _bar(attempt: Attempt, state: RunState, start: float, scale: float, cells: i
         least = 0 if sign == _LOST else 1  # a little lost work must not fill a whole cell
         last = min(cells, max(first + least, int((finish - start) * scale)))
         row[first:last] = sign * (last - first)
-    text = "".join(row)
-    return "".join(click.style(c, fg=_COLOURS[c]) if c in _COLOURS else c for c in text)
+    return "".join(click.style("".join(same), fg=_COLOURS.get(sign)) for sign, same in itertools.groupby(row))
 
 
 def legend() -> str:
