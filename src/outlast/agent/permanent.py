@@ -19,7 +19,7 @@ _MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULT
 _NO_FILE = re.compile(r"can't open file '([^']+)': \[Errno 2\]")
 _NOT_FOUND = re.compile(r"^(?:.*: )?(?:line \d+: )?([^\s:]+): (?:command )?not found$", re.MULTILINE)
 # The last line that argparse, click and absl print for wrong arguments.
-_USAGE = re.compile(r"^usage: .*?^(\S+: error: .+)$|^Usage: .*?^(Error: .+)$", re.MULTILINE | re.DOTALL)
+_USAGE = re.compile(r"^usage: .*?^(\S+: error: [^\n]+)|^Usage: .*?^(Error: [^\n]+)", re.MULTILINE | re.DOTALL)
 # A Python traceback at the end of the output: its frames, and the line with the error.
 _TRACEBACK = re.compile(
     r"^Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$",

@@ -21,6 +21,7 @@ from outlast.clouds.cloud import HasSetupChecks
 from outlast.clouds.traits import DEFAULT_CLOUD, in_sight, known_clouds, store_owner, traits_of
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.extras import PURPOSES, install_hint, missing_extras
+from outlast.kit.uv import find_uv
 from outlast.spec.quantity import describe_s
 from outlast.store.traits import scheme_of
 from outlast.workspace import Workspace
@@ -94,6 +95,7 @@ def _examine(workspace_url: str, cloud_names: tuple[str, ...]) -> Iterator[Check
     yield from _cloud(DEFAULT_CLOUD)
     for tool in _TOOLS:
         yield _tool(tool)
+    yield _uv()
     yield _extras()
     seen = set(cloud_names) or {name for name in known_clouds() if in_sight(name, os.environ)}
     try:
@@ -181,6 +183,15 @@ def _tool(name: str) -> Check:
         says=f"missing: {_TOOLS[name]}",
         fix=f"install `{name}` with your system's package manager",
     )
+
+
+def _uv() -> Check:
+    says = "installs packages: `[environment]`, `[image] pip`, machines of Google Cloud and AWS"
+    try:
+        find_uv()
+    except OutlastError as problem:
+        return Check(check="uv", state="ok", says=f"not installed; it {says}", fix=f"{problem.hint}; if you need it")
+    return Check(check="uv", state="ok", says=says)
 
 
 # The workspace

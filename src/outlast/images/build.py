@@ -16,6 +16,7 @@ from outlast.images.builder import PURPOSE, Builder, BuildOptions, find_built
 from outlast.images.recipe import Recipe
 from outlast.images.records import ImageRecords, RecipeRecord
 from outlast.images.remote import StepFailed
+from outlast.kit.uv import find_uv
 from outlast.machines.billing import close
 from outlast.records.machines import MachineRecords
 from outlast.store.lease import Lease, process_name
@@ -26,7 +27,7 @@ _TTL_S = 30.0
 
 
 def check_cloud(cloud: InteractiveCloud, recipe: Recipe) -> None:
-    """Check that this cloud can build this recipe. Raises SpecError."""
+    """Check that this cloud and this computer can build this recipe. Raises SpecError, OutlastError."""
     problems: list[str] = []
     mode = str(getattr(cloud, "mode", ""))
     if mode in ("pidns", "plain"):
@@ -40,6 +41,8 @@ def check_cloud(cloud: InteractiveCloud, recipe: Recipe) -> None:
         ]
     if problems:
         raise SpecError(problems, source=recipe.source, hint="use mode `root` or `userns`: see `outlast doctor`")
+    if recipe.lock or recipe.requirements or recipe.spec.pip:
+        find_uv()
 
 
 class BuildRequest:

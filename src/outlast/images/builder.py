@@ -196,8 +196,10 @@ class Builder:
         found = scrub.parse_listing(remote.output_of(scrub.listing(own_root=own_root, build_folder=steps.BUILD_FOLDER)))
         mounts = scrub.parse_mounts(remote.output_of("cat /proc/self/mountinfo").decode("utf-8", "surrogateescape"))
         removed = scrub.to_remove(found, keep=keep, home=home, mounts=mounts)
-        self._begin(f"scrub: {len(removed)} removed before the snapshot")
-        for line in scrub.summary(removed, home=home):
+        private = [item for item in removed if item.why != scrub.OF_THE_BUILD]
+        if private:
+            self._begin(f"scrub: {len(private)} removed before the snapshot")
+        for line in scrub.summary(private, home=home):
             self._output(line)
         kept = [item for item in found if scrub.kept(item.path, keep=keep, home=home)]
         for item in kept:
@@ -209,7 +211,7 @@ class Builder:
         shared = [home, steps.SYSTEM_ENV] if own_root else [home]
         remote.output_of(scrub.opening(opened, shared=shared, skip=skip))
         remote.output_of(scrub.removal(), input=paths([item.path for item in removed]))
-        return tuple(item.path for item in removed)
+        return tuple(item.path for item in private)
 
     def _create_image(self, machine_record: MachineRecord) -> Image:
         if not self.lease.renew():

@@ -47,6 +47,7 @@ _OWN_MOUNTS = (
     *("/", "/boot", "/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/usr/local", "/var"),
     *("/var/log", "/var/tmp", "/data", "/mnt"),
 )
+OF_THE_BUILD = "files of the build"
 _EMPTIED = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
@@ -69,7 +70,7 @@ def listing(*, own_root: bool, build_folder: str) -> str:
         'emit() { local why=$1; shift; for path in "$@"; do printf "%s\\t%s\\0" "$why" "$path"; done; }',
         'exists() { $sudo test -e "$1" || $sudo test -L "$1"; }',
         'homes=("$HOME")',
-        f'emit "files of the build" "$HOME/{build_folder}"',
+        f'emit "{OF_THE_BUILD}" "$HOME/{build_folder}"',
     ]
     if own_root:
         lines.append(

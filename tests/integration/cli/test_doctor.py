@@ -68,6 +68,12 @@ def test_missing_programs_are_warnings_with_their_purpose(console: Console, tmp_
         assert "install" in found[tool]["fix"]
 
 
+def test_uv_is_listed_with_its_purpose(console: Console) -> None:
+    row = rows(console)["uv"]
+    assert row["state"] == "ok"
+    assert "`[image] pip`" in row["says"]
+
+
 @pytest.mark.parametrize(("mode", "state"), [("nonsense", "error"), ("plain", "warning")])
 def test_reports_the_mode_of_the_local_cloud_and_why_not_a_better_one(console: Console, mode: str, state: str) -> None:
     row = rows(console, OUTLAST_LOCAL_MODE=mode)["local cloud"]

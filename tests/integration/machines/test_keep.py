@@ -128,8 +128,11 @@ def test_without_capacity_machine_and_disk_move_to_another_zone(bench: Bench, wa
 @pytest.mark.full
 def test_a_failed_command_is_retried_and_its_exit_code_reported(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
-    memory = watch(command="echo x >> log; exit 7", crashes=2, then="leave").ended()
+    memory = watch(
+        command="echo x >> log; printf 'one\\nno data = none\\n\\n' >&2; exit 7", crashes=2, then="leave"
+    ).ended()
     assert (memory.ending, memory.exit_code, memory.crashes) == ("failed", 7, 2)
+    assert memory.why.endswith("it ended with 7: no data = none"), memory.why
     assert log(bench) == ["x", "x"]
 
 

@@ -104,6 +104,7 @@ def test_a_start_that_is_under_way_is_waited_for() -> None:
     ("job", "why"),
     [
         (ended(exit_code=7), "it ended with 7"),
+        (ended(exit_code=7, last_line="no data"), "it ended with 7: no data"),
         (ended(exit_code=143), "it ended with 143"),
         (ended(), "it was killed"),
         (ended(halted=True), "it made no progress"),

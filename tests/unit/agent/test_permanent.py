@@ -39,6 +39,7 @@ def test_a_failure_that_every_machine_repeats_is_permanent(exit_code: int, outpu
     found = permanent_failure(exit_code, ran_s=2.0, output=output)
     assert found is not None
     assert why in found.why
+    assert found.why == found.why.strip(), "it is one line of a message"
     assert found.hint
 
 

@@ -60,7 +60,7 @@ def snapshot(
         made = snapshot_machine(
             find_workspace(workspace_url), cloud, name, options=options, who=current_user(), report=note
         )
-    note(f"now the newest of `{family}`; boot from it with `outlast machine create NAME --image {family}`")
+    note(f"boot from it with `outlast machine create NAME --image {family}`")
     click.echo(made.name)
     return 0
 

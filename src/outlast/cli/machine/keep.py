@@ -149,7 +149,8 @@ def _next_step(name: str, memory: Memory) -> str:
         return f"`outlast machine delete {name}` removes its record; then it can be created again"
     if memory.ending == "budget":
         return f"its disk is kept; `outlast machine delete {name}`, or keep it with a larger --budget"
-    return f"its output is on the machine, in ~/.outlast/keep/{memory.id}; start it with `outlast machine start {name}`"
+    start = "" if memory.options.then == "leave" else f"`outlast machine start {name}`, then "
+    return f"read its output: {start}`outlast machine ssh {name} 'cat ~/.outlast/keep/{memory.id}/run-*/output'`"
 
 
 def _log(text: str) -> None:

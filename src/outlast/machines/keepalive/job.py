@@ -70,6 +70,7 @@ def read(text: str, *, boots: int) -> KeptJob:
             went="went" in values,
             alive="alive" in values,
             exit_code=int(values["exit_code"]) if values.get("exit_code") else None,
+            last_line=values.get("last_line", ""),
             noticed="noticed" in values,
             halted="halted" in values,
             this_boot="same_boot" in values and values.get("boots") == str(boots),

@@ -151,9 +151,8 @@ def _plan_ended_job(view: KeepaliveView, job: KeptJob) -> Step:
             exit_code=job.exit_code,
             then=then,
         )
-    return StartJob(
-        number=job.number + 1, why=f"{why}; {memory.options.crashes - memory.crashes} more failures allowed"
-    )
+    left = memory.options.crashes - memory.crashes
+    return StartJob(number=job.number + 1, why=f"again; {left} more {'failure' if left == 1 else 'failures'} allowed")
 
 
 def _why_bad(job: KeptJob) -> str:
@@ -169,4 +168,4 @@ def _why_bad(job: KeptJob) -> str:
         return "finished"
     if job.exit_code in _SIGNALLED and not job.this_boot:
         return "preempted"
-    return f"it ended with {job.exit_code}"
+    return f"it ended with {job.exit_code}" + (f": {job.last_line}" if job.last_line else "")

@@ -5,7 +5,10 @@ echo "number=$n"; [ "$n" -gt 0 ] || exit 0
 R="$D/run-$n"; now=$(date +%s)
 [ -d "$R/go" ] && [ ! -f "$R/void" ] && echo went=1
 alive "$n" && echo alive=1
-[ -f "$R/exit" ] && echo "exit_code=$(cat "$R/exit")"
+if [ -f "$R/exit" ]; then
+    echo "exit_code=$(cat "$R/exit")"
+    printf 'last_line=%s\n' "$(tail -c 4000 "$R/output" 2>/dev/null | grep -a '[^[:space:]]' | tail -n 1 | cut -c 1-200)"
+fi
 [ -f "$R/notice" ] && echo noticed=1
 [ -f "$R/halted" ] && echo halted=1
 [ "$(boot)" = "$(cat "$R/boot" 2>/dev/null)" ] && echo same_boot=1

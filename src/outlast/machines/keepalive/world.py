@@ -74,6 +74,8 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     went: bool = False
     alive: bool = False
     exit_code: int | None = None
+    # The end of its output: usually the error.
+    last_line: str = ""
     # The machine was being preempted when the command ended.
     noticed: bool = False
     # This program ended the command because it made no progress.
