@@ -46,6 +46,8 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # `[retention]` of the run; None: it is kept.
     retention: RetentionSpec | None = None
     params: dict[str, ParamValue] = {}
+    # The group that it belongs to.
+    group: str = ""
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -77,6 +79,7 @@ def record_of(
         egress_usd=egress_usd(state, url),
         retention=spec.retention if spec else None,
         params=spec.params if spec else {},
+        group=spec.member.group if spec and spec.member else "",
     )
 
 

@@ -14,6 +14,7 @@ from outlast.runs.metrics import piece_key as metrics_key
 from outlast.runs.notes import NO_NOTE, RunNote, read_note
 from outlast.runs.state import RunState
 from outlast.ui.logs import Logs
+from outlast.ui.parents import Parents
 from outlast.workspace import RunRequest, Workspace
 
 # Outputs are listed once in this many rounds: a listing costs more than a check for the next chunk.
@@ -33,6 +34,8 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     metrics: int = 0
     outputs: int = 0
     note: RunNote = NO_NOTE
+    # The key of its group, sweep or drill.
+    part_of: str = ""
     # Why the run cannot be read.
     problem: str = ""
     hint: str = ""
@@ -49,6 +52,7 @@ class RunWatch:
         self.viewers: dict[int, Callable[[RunDetail], None]] = {}
         self.metrics = Metrics(workspace, run)
         self._story = workspace.story(run)
+        self._parents = Parents(workspace)
         self._round = 0
         self._outputs = 0
         self._lock = threading.Lock()
@@ -86,8 +90,17 @@ class RunWatch:
             logs=sizes,
             metrics=self.metrics.pieces,
             outputs=self._outputs,
+            part_of=self._part_of(request),
             note=read_note(self.workspace.bucket, self.run) if self._round % _OUTPUTS_EVERY == 1 else self.detail.note,
         )
+
+    def _part_of(self, request: RunRequest) -> str:
+        member = request.spec.member
+        if member is not None and member.group:
+            return f"group:{member.group}"
+        if self._round % _OUTPUTS_EVERY == 1:
+            self._parents.refresh()
+        return self._parents.of(self.run)
 
     def _read_logs_and_metrics(self, state: RunState) -> None:
         """Read logs and metrics of attempts that may still write or were not read yet."""

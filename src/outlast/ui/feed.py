@@ -50,6 +50,8 @@ class FeedState(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     status: Status = Status()
     rows: dict[str, RunTableRow] = {}
+    # The rows of the table: runs, what they are part of, and machines of distributed runs.
+    shown: dict[str, RunTableRow] = {}
     overview: OverviewData = OverviewData()
 
 
@@ -127,7 +129,7 @@ class Feed:
     def changed_since(self, number: int) -> list[RunTableRow]:
         """Return the rows that changed after snapshot `number`; 0 for all."""
         changed = self.reader.changed
-        return [row for run, row in self.snapshot.rows.items() if changed.get(run, 0) > number]
+        return [row for key, row in self.snapshot.shown.items() if changed.get(key, 0) > number]
 
     def more(self) -> None:
         """Show more ended runs."""
@@ -172,7 +174,7 @@ class Feed:
             if condition != self.snapshot.status.condition:
                 status = msgspec.structs.replace(status, since=time.time())
             if changed or status != self.snapshot.status:
-                self._publish(status=status, rows=reader.rows, number=reader.round)
+                self._publish(status=status, rows=reader.rows, shown=reader.shown, number=reader.round)
             for watch in list(self._watches.values()):
                 if watch.refresh():
                     self._call(self._notify_watchers, watch)

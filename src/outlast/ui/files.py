@@ -28,6 +28,7 @@ from outlast.app.outputs import newest_outputs, zip_outputs
 from outlast.app.whole_log import whole_log
 from outlast.errors import Damaged, Missing, NoSuchRun, OutlastError
 from outlast.runs.manifest import read_manifest
+from outlast.runs.metrics import thinned
 from outlast.store.bucket import Entry
 from outlast.store.parts import StoredFile
 from outlast.ui.feed import Feed
@@ -35,6 +36,7 @@ from outlast.ui.views.preview import image_type
 from outlast.workspace import Workspace
 
 T = TypeVar("T")
+_SPARK_POINTS = 60
 
 # A file must not run or load anything, whatever its content.
 _SANDBOXED = {"content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-cache"}
@@ -104,12 +106,17 @@ def add_routes(app: FastAPI, feed: Feed) -> None:
         runs = [checked_name(run) for run in request.query_params.get("runs", "").split(",") if run]
         return await answered(lambda: _zipped(workspace, runs), lambda made: made)
 
+    async def curve(run: str, request: Request) -> Response:
+        metric = request.query_params.get("metric", "")
+        return await answered(lambda: _sparkline(workspace, checked_name(run), metric), _json)
+
     async def curves(run: str) -> Response:
         return await answered(lambda: _curves(workspace, checked_name(run)), lambda made: made)
 
     app.add_api_route("/api/log/{run}", whole)
     app.add_api_route("/api/outputs.zip", zipped)
     app.add_api_route("/api/metrics/{run}", curves)
+    app.add_api_route("/api/curve/{run}", curve)
     app.add_api_route("/api/log/{run}/{attempt}", window)
     app.add_api_route("/api/log/{run}/{attempt}/search", search)
     app.add_api_route("/api/output/{run}", output)
@@ -187,6 +194,12 @@ def _zipped(workspace: Workspace, runs: Sequence[str]) -> Response:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return _attached(folder, target, f"{runs[0]}.zip" if len(runs) == 1 else "outputs.zip")
+
+
+def _sparkline(workspace: Workspace, run: str, metric: str) -> list[float]:
+    """Return the values of a metric, reduced to those that a small curve can show."""
+    points = curves_of(workspace, run).series.get(metric, ())
+    return [point.value for point in thinned(points, _SPARK_POINTS // 2)]
 
 
 def _curves(workspace: Workspace, run: str) -> Response:

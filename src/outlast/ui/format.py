@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from outlast.formatting.event_text import sentence as sentence
-from outlast.formatting.quantities import money as money
+from outlast.formatting.quantities import money as exact_money
 from outlast.formatting.quantities import size as size
 from outlast.spec.quantity import describe_s as describe_s
 
@@ -25,6 +25,11 @@ TONES = {
     "cancelled": "off",
     "released": "done",
 }
+
+
+def money(usd: float) -> str:
+    """Format with cents; `< $0.01` for less than a cent, where `exact_money` belongs into the title."""
+    return "< $0.01" if 0 < usd < 0.01 else exact_money(usd)
 
 
 def printable(text: str) -> str:

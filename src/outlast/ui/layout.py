@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from outlast import __version__
 from outlast.errors import OutlastError
+from outlast.formatting.quantities import money as exact_money
 from outlast.ui.feed import Feed, FeedState, Status
 from outlast.ui.format import clock
 from outlast.workspace import Workspace
@@ -188,6 +189,7 @@ def _help(pages: Sequence[PageInfo]) -> None:
     keys = [
         ("/", "search or filter"),
         ("?", "keyboard shortcuts"),
+        ("+ −", "unfold and fold a group in the table"),
         ("t", "theme: light, dark, system"),
         ("1 … 7", "tabs of a run"),
         ("Esc", "close"),
@@ -275,12 +277,22 @@ def empty(text: str, command: str = "") -> None:
                 ui.label(command)
 
 
-def fact(label: str, value: str, *, note: str = "", classes: str = "") -> None:
+def fact(label: str, value: str, *, note: str = "", classes: str = "", exact: float | None = None) -> None:
+    """Create a figure with its name; `exact` is the amount of money behind a rounded value."""
     with ui.element("div").classes(f"ol-fact {classes}"):
         ui.label(label).classes("ol-dim")
-        ui.label(value).classes("ol-value")
+        shown = ui.label(value).classes("ol-value")
+        if exact is not None:
+            titled(shown, exact)
         if note:
             ui.label(note).classes("ol-dim")
+
+
+def titled(element: ui.element, usd: float) -> None:
+    """Show an exact amount of money on hover."""
+    if element.props.get("title") != exact_money(usd):
+        element.props["title"] = exact_money(usd)
+        element.update()
 
 
 def show_error(message: str, hint: str = "") -> None:

@@ -23,12 +23,15 @@ from outlast.runs.story import Story
 from outlast.spec.spec import Spec
 from outlast.store.bucket import Entry
 from outlast.store.parallel import in_parallel
+from outlast.ui.parents import Parents, node_rows, parent_rows, with_parent
 from outlast.ui.views.runs import RunTableRow, ended_row_of, row_of, unread_row
 from outlast.workspace import Heartbeat, Workspace
 
 # The number of ended runs that are shown at first and added by each request for more.
 ENDED_SHOWN = 500
 _INDEX_REMOTE_S, _TURN_REMOTE = 5.0, 20
+# The interval between listings of sweeps and drills in a folder.
+_PARENTS_S = 1.0
 # The number of live runs whose stories are checked for existence.
 _PROBED = 3
 
@@ -49,6 +52,8 @@ class RunReader:
         self.workspace = workspace
         self.remote = workspace.store.remote
         self.rows: dict[str, RunTableRow] = {}
+        # All rows of the table: runs, their groups, sweeps and drills, and machines of distributed runs.
+        self.shown: dict[str, RunTableRow] = {}
         # The round in which a row last changed: viewers request newer rows.
         self.changed: dict[str, int] = {}
         self.round = 0
@@ -63,12 +68,14 @@ class RunReader:
         self._note_reader = NoteReader(workspace.bucket)
         self._notes: dict[str, RunNote] = {}
         self._notes_at = -math.inf
+        self._parents = Parents(workspace)
+        self._parents_at = -math.inf
         self._turn = itertools.count()
 
     def read(self) -> bool:
         """Read once. Return whether anything changed. Raises WorkspaceError if the workspace cannot be read."""
         self.round += 1
-        before, rows = self.rows, dict(self.rows)
+        rows = dict(self.rows)
         heartbeats, wakeups = self.workspace.heartbeats(), self.workspace.wakeups()
         each = self.workspace.each
         each(lambda run: self._read(run, heartbeats.get(run), rows), self._to_read(heartbeats, wakeups))
@@ -78,11 +85,18 @@ class RunReader:
             del self._live[run]  # its row is final and in the index
         self._read_ended(rows, live)
         self._add_tags(rows)
-        for run, row in rows.items():
-            if before.get(run) != row:
-                self.changed[run] = self.round
-        self.rows = rows if rows != before else before
-        return rows is self.rows
+        self._add_parents(rows)
+        shown = rows | parent_rows(rows.values())
+        for run in live:
+            if run in self._live:
+                shown |= node_rows(run, self._live[run].story.state)
+        changed = shown != self.shown
+        for key, row in shown.items():
+            if self.shown.get(key) != row:
+                self.changed[key] = self.round
+        if changed:
+            self.rows, self.shown = rows, shown
+        return changed
 
     def _add_tags(self, rows: dict[str, RunTableRow]) -> None:
         """Add the tags of users. In a bucket they are listed as rarely as the index."""
@@ -93,6 +107,16 @@ class RunReader:
             tags = self._notes[run].tags if run in self._notes else ()
             if row.tags != tags:
                 rows[run] = msgspec.structs.replace(row, tags=tags)
+
+    def _add_parents(self, rows: dict[str, RunTableRow]) -> None:
+        """Add the sweep or drill of each run. Groups are known from the spec."""
+        now = time.monotonic()
+        if now - self._parents_at >= (_INDEX_REMOTE_S if self.remote else _PARENTS_S):
+            self._parents_at = now
+            self._parents.refresh()
+        for run, row in rows.items():
+            if not row.part_of.startswith("group:"):
+                rows[run] = with_parent(row, self._parents.of(run))
 
     def more(self) -> None:
         """Show more ended runs from the next round on. Thread-safe."""

@@ -39,6 +39,10 @@ window.outlast = (() => {
     return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
   };
   const money = (usd) => {
+    if (usd > 0 && usd < 0.01) return "< $0.01";
+    return exactMoney(usd);
+  };
+  const exactMoney = (usd) => {
     if (!usd) return "$0.00";
     if (usd >= 0.1) return `$${usd.toFixed(2)}`;
     return `$${usd.toFixed(Math.min(7, 1 - Math.floor(Math.log10(usd))))}`;
@@ -61,12 +65,34 @@ window.outlast = (() => {
   const pill = (text, tone) => el("span", `ol-pill ol-${/^[a-z]+$/.test(tone) ? tone : "off"}`, text);
   const cell = {
     run: (p) => {
-      const link = el("a", "", p.value);
-      link.href = `/run/${encodeURIComponent(p.value)}`;
-      link.tabIndex = -1;
-      return link;
+      const row = p.data;
+      const whole = el("span", "ol-cell-run");
+      whole.style.paddingLeft = `${16 * outlast.runs.depth(row)}px`;
+      if (row.kind !== "node") {
+        const link = el("a", "", p.value);
+        link.href = outlast.runs.address(row);
+        link.tabIndex = -1;
+        whole.append(link);
+      } else whole.append(el("span", "ol-cell-dim", p.value));
+      const parts = outlast.runs.parts(row);
+      if (parts) {
+        const open = outlast.runs.isOpen(row);
+        const toggle = el("button", "ol-fold", open ? "▾" : "▸");
+        toggle.type = "button";
+        toggle.tabIndex = -1;
+        toggle.setAttribute("aria-expanded", String(open));
+        toggle.setAttribute("aria-label", `${open ? "Fold" : "Unfold"} ${p.value}`);
+        toggle.addEventListener("click", (event) => {
+          event.stopPropagation();
+          outlast.runs.toggle(row);
+        });
+        whole.prepend(toggle);
+        whole.append(el("span", "ol-cell-dim", `${row.kind || "nodes"} · ${parts}`));
+      }
+      return whole;
     },
     state: (p) => pill(p.value, p.data.tone),
+    curve: (p) => outlast.runs.sparkline(p.data, p.colDef.colId),
     progress: (p) => {
       if (p.data.step === null || p.data.step === undefined) return el("span");
       if (!p.data.steps) return el("span", "", String(p.data.step));
@@ -79,9 +105,14 @@ window.outlast = (() => {
       return whole;
     },
     where: (p) => {
-      const whole = el("span", "", p.data.where);
+      const whole = el("span", "", p.data.nodes > 1 ? `${p.data.nodes} × ${p.data.where}` : p.data.where);
       if (p.data.type) whole.append(el("span", "ol-cell-dim", ` ${p.data.type}${p.data.spot ? "" : " on demand"}`));
       return whole;
+    },
+    money: (p) => {
+      const made = el("span", "", p.value ? money(p.value) : "");
+      if (p.value) made.title = exactMoney(p.value);
+      return made;
     },
     why: (p) => {
       const made = prose(p.value || "");
@@ -98,8 +129,11 @@ window.outlast = (() => {
     for (const one of document.querySelectorAll("[data-rate]")) {
       const { base, since, rate } = one.dataset;
       let text;
-      if ("spent" in one.dataset) text = money(Number(base) + (Number(rate) ? (Math.max(0, now() - since) * rate) / 3600 : 0));
-      else text = span((Number(rate) ? now() : Number(base)) - since);
+      if ("spent" in one.dataset) {
+        const usd = Number(base) + (Number(rate) ? (Math.max(0, now() - since) * rate) / 3600 : 0);
+        text = money(usd);
+        one.title = exactMoney(usd);
+      } else text = span((Number(rate) ? now() : Number(base)) - since);
       if (one.textContent !== text) one.textContent = text;
     }
   };

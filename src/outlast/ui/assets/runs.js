@@ -8,9 +8,9 @@ outlast.runs = (() => {
   const SPANS = { s: 1, m: 60, h: 3600, d: 86400 };
   const TOKEN = /^([\w./@+-]+?)(<=|>=|!=|=|<|>|:)(.+)$/;
 
-  // Columns of parameters and metrics: `p:lr`, `m:loss`, `lo:loss`, `hi:loss`
-  const KINDS = { p: "", m: " (last)", lo: " (lowest)", hi: " (highest)" };
-  const PLACES = { m: 0, lo: 1, hi: 2 };
+  // Columns of parameters and metrics: `p:lr`, `m:loss`, `lo:loss`, `hi:loss`, `s:loss`
+  const KINDS = { p: "", m: " (last)", lo: " (lowest)", hi: " (highest)", s: " (curve)" };
+  const PLACES = { m: 0, lo: 1, hi: 2, s: 0 };
   const extra = (row, id) => {
     const [, kind, name] = /^(\w+):(.*)$/.exec(id);
     if (kind === "p") return row.params[name];
@@ -25,10 +25,49 @@ outlast.runs = (() => {
     comparator: (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? ""))),
     sortable: true,
     resizable: true,
-    width: 104,
-    type: "rightAligned",
+    width: id.startsWith("s:") ? 124 : 104,
+    ...(id.startsWith("s:") ? { cellRenderer: outlast.cell.curve } : { type: "rightAligned" }),
   });
-  const isExtra = (id) => /^(p|m|lo|hi):/.test(id);
+  const isExtra = (id) => /^(p|m|lo|hi|s):/.test(id);
+
+  // Sparklines: small curves, fetched for visible rows, and again when the last value changes
+  const curves = new Map();
+  const WIDTH = 88;
+  const HEIGHT = 22;
+  const drawCurve = (box, values) => {
+    const finite = values.filter(Number.isFinite);
+    if (!finite.length) return;
+    const [low, high] = [Math.min(...finite), Math.max(...finite)];
+    const at = (value, number) =>
+      `${((WIDTH * number) / Math.max(1, values.length - 1)).toFixed(1)},${(HEIGHT - 3 - ((HEIGHT - 6) * (value - low)) / (high - low || 1)).toFixed(1)}`;
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    svg.setAttribute("aria-hidden", "true");
+    line.setAttribute("points", values.map(at).join(" "));
+    svg.append(line);
+    box.replaceChildren(svg);
+  };
+  const sparkline = (row, id) => {
+    const metric = id.slice(2);
+    const last = row.metrics[metric]?.[0];
+    const box = el("span", "ol-spark");
+    if (last === undefined) return box;
+    box.title = `${metric}: last ${outlast.value(last)}`;
+    const key = JSON.stringify([row.run, metric]);
+    const had = curves.get(key);
+    if (had) drawCurve(box, had.values);
+    if (had?.last === last) return box;
+    curves.set(key, { last, values: had?.values || [] });
+    fetch(`/api/curve/${encodeURIComponent(row.run)}?${new URLSearchParams({ metric })}`)
+      .then((answer) => (answer.ok ? answer.json() : []))
+      .then((values) => {
+        curves.set(key, { last, values });
+        drawCurve(box, values);
+      })
+      .catch(() => curves.delete(key));
+    return box;
+  };
 
   // The filter: words, and conditions such as `lr>0.01`, `state:failed`, `user=anna`, `duration>2h`
   const FIELDS = {
@@ -74,9 +113,21 @@ outlast.runs = (() => {
 
   const rows = () => {
     const found = [];
-    self.api?.forEachNode((node) => node.data && found.push(node.data));
+    self.api?.forEachNode((node) => node.data && !node.data.kind && found.push(node.data));
     return found;
   };
+
+  // Groups, sweeps, drills and distributed runs: rows that others are folded into
+  const PAGES = { group: "/groups/", sweep: "/sweeps/", drill: "/drills/" };
+  const idOf = (row) => row.key || row.run;
+  const inState = (row) => {
+    if (self.show === "active") return row.alive;
+    if (self.show === "waiting") return row.alive && row.tone === "warn";
+    if (self.show === "ended") return !row.alive;
+    return self.show !== "failed" || row.tone === "bad";
+  };
+  // Unfolded are parents that the viewer opened; a filter shows its runs wherever they are.
+  const unfolded = (parent) => self.opened.has(parent) || self.show !== "all" || self.conditions.length > 0;
   let named = { count: -1, ids: [] };
   // All columns that some run has a value for. Counted again when runs were added.
   const names = () => {
@@ -88,7 +139,7 @@ outlast.runs = (() => {
       Object.keys(row.params).forEach((name) => params.add(name));
       Object.keys(row.metrics).forEach((name) => metrics.add(name));
     }
-    const ids = [...[...params].map((name) => `p:${name}`), ...[...metrics].flatMap((name) => [`m:${name}`, `lo:${name}`, `hi:${name}`])];
+    const ids = [...[...params].map((name) => `p:${name}`), ...[...metrics].flatMap((name) => [`m:${name}`, `lo:${name}`, `hi:${name}`, `s:${name}`])];
     named = { count: all.length, at: Date.now(), ids };
     return ids;
   };
@@ -98,6 +149,40 @@ outlast.runs = (() => {
     show: "all",
     conditions: [],
     extras: [],
+    opened: new Set(recall("open").split(",").filter(Boolean)),
+    // The parents of runs that pass the filter, with the number of their parts; the number of runs that pass.
+    passing: new Set(),
+    members: new Map(),
+    matching: 0,
+    address: (row) => `${PAGES[row.kind] || "/run/"}${encodeURIComponent(row.run)}`,
+    parts: (row) => self.members.get(idOf(row)) || 0,
+    isOpen: (row) => (row.kind ? unfolded(row.key) : self.opened.has(row.run)),
+    depth: (row) => (row.kind === "node" ? 1 + (self.grouped.has(row.part_of) ? 1 : 0) : row.part_of ? 1 : 0),
+    grouped: new Set(),
+    toggle(row) {
+      const id = idOf(row);
+      if (!self.opened.delete(id)) self.opened.add(id);
+      change("open", [...self.opened].join(","));
+      self.refilter();
+      self.api.refreshCells({ columns: ["run"], force: true });
+    },
+    // Put each row below the one that it is folded into.
+    fold(nodes) {
+      const below = new Map();
+      for (const node of nodes) {
+        const parent = node.data.part_of;
+        if (parent) below.set(parent, [...(below.get(parent) || []), node]);
+      }
+      if (!below.size) return;
+      const there = new Set(nodes.map((node) => idOf(node.data)));
+      const found = [];
+      const add = (node) => {
+        found.push(node);
+        (below.get(idOf(node.data)) || []).forEach(add);
+      };
+      nodes.filter((node) => !there.has(node.data.part_of)).forEach(add);
+      found.forEach((node, at) => (nodes[at] = node));
+    },
     ready(p) {
       self.api = p.api;
       self.choose(recall("show") || "all", true);
@@ -144,7 +229,8 @@ outlast.runs = (() => {
         const made = column.getColDef();
         return (made.flex ? made.minWidth : made.width) || 50;
       };
-      let needed = columns.reduce((sum, c) => sum + least(c), 4);
+      // With the column of boxes and a scroll bar.
+      let needed = columns.reduce((sum, c) => sum + least(c), 62);
       const hidden = [];
       for (const id of YIELDING) {
         if (needed <= width) break;
@@ -155,44 +241,62 @@ outlast.runs = (() => {
       self.api.setColumnsVisible(YIELDING.filter((id) => !hidden.includes(id)), true);
       self.api.setColumnsVisible(hidden, false);
     },
+    sparkline,
     filter(text) {
       change("q", text);
       self.conditions = parse(text);
-      self.api?.onFilterChanged();
-      self.count();
+      self.refilter();
     },
     choose(state, quiet) {
       self.show = state;
       if (!quiet) change("show", state === "all" ? "" : state);
       document.querySelectorAll("[data-show]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.show === state)));
+      self.refilter();
+    },
+    // Filter all rows again: whether a row passes may depend on others.
+    refilter() {
+      self.passing = new Set();
+      self.members = new Map();
+      self.grouped = new Set();
+      self.matching = 0;
+      self.api?.forEachNode(({ data }) => {
+        if (!data) return;
+        if (data.part_of) self.members.set(data.part_of, (self.members.get(data.part_of) || 0) + 1);
+        if (data.kind) return;
+        if (data.part_of) self.grouped.add(data.run);
+        if (!inState(data) || !matches(data)) return;
+        self.matching += 1;
+        self.passing.add(data.run);
+        if (data.part_of) self.passing.add(data.part_of);
+      });
       self.api?.onFilterChanged();
       self.count();
     },
-    filtered: () => self.show !== "all" || self.conditions.length > 0,
-    passes(node) {
-      const row = node.data;
-      if (self.show === "active" && !row.alive) return false;
-      if (self.show === "waiting" && !(row.alive && row.tone === "warn")) return false;
-      if (self.show === "ended" && row.alive) return false;
-      if (self.show === "failed" && row.tone !== "bad") return false;
-      return matches(row);
+    passes({ data }) {
+      if (data.kind === "node") {
+        const run = self.api.getRowNode(data.part_of)?.data;
+        return self.passing.has(data.part_of) && self.opened.has(data.part_of) && (!run?.part_of || unfolded(run.part_of));
+      }
+      return self.passing.has(idOf(data)) && (!data.part_of || unfolded(data.part_of));
     },
     count() {
       const where = document.getElementById("ol-count");
       if (!where || !self.api) return;
       const count = self.api.getDisplayedRowCount();
-      where.textContent = `${count} shown`;
+      where.textContent = `${self.matching} shown`;
       // As high as its rows, up to 62 % of the window.
       const box = document.querySelector(".ol-grid");
       const height = `${Math.min(Math.max(count, 4) * 36 + 54, Math.max(300, window.innerHeight * 0.62))}px`;
       if (box && box.style.height !== height) box.style.height = height;
     },
     open(event) {
-      const name = event.data?.run;
-      if (name) location.href = `/run/${encodeURIComponent(name)}`;
+      if (event.data && event.data.kind !== "node") location.href = self.address(event.data);
     },
     key(event) {
-      if (event.event.key === "Enter") self.open(event);
+      const { key } = event.event;
+      if (key === "Enter") self.open(event);
+      const folds = event.data && self.parts(event.data);
+      if (folds && ((key === "+" && !self.isOpen(event.data)) || (key === "-" && self.isOpen(event.data)))) self.toggle(event.data);
     },
 
     // Columns that the viewer chooses
@@ -261,7 +365,7 @@ outlast.runs = (() => {
       document.getElementById("ol-selected-count").textContent = count === 1 ? "1 run selected" : `${count} runs selected`;
     },
     chosen: () => self.api.getSelectedRows().map((row) => row.run),
-    csv: () => self.api.exportDataAsCsv({ fileName: "runs.csv", allColumns: false }),
+    csv: () => self.api.exportDataAsCsv({ fileName: "runs.csv", allColumns: false, processCellCallback: (p) => p.value }),
   };
   return self;
 })();

@@ -17,6 +17,7 @@ from outlast.ui.pages.components import (
     FilteredTable,
     Placeholder,
     Table,
+    amount,
     bar,
     code,
     href,
@@ -70,10 +71,8 @@ def _cells(row: ClusterRow) -> dict[str, Any]:
         "phase_tone": phase_tone(row.phase, row.problem),
         "machines": row.machines,
         "jobs": row.jobs,
-        "price": row.usd_per_hour,
-        "price_text": money(row.usd_per_hour),
-        "cost": row.cost_usd,
-        "cost_text": money(row.cost_usd),
+        **amount("price", row.usd_per_hour),
+        **amount("cost", row.cost_usd),
         "who": row.who,
         "asked": row.asked_at,
         "asked_text": moment(row.asked_at),
@@ -145,8 +144,8 @@ def _head(detail: ClusterDetail) -> None:
             )
         with ui.element("div").classes("ol-facts ol-below"):
             fact("Machines", str(len(detail.nodes)))
-            fact("$/hour", money(detail.usd_per_hour))
-            fact("Cost so far", money(detail.cost_usd))
+            fact("$/hour", money(detail.usd_per_hour), exact=detail.usd_per_hour)
+            fact("Cost so far", money(detail.cost_usd), exact=detail.cost_usd)
             fact("Cloud", detail.cloud)
             fact("Head", detail.head or "none", note=f"created by {detail.who}" if detail.who else "")
         for resource in detail.resources:

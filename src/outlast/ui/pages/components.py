@@ -10,12 +10,14 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from outlast.formatting.quantities import money as exact_money
 from outlast.ui.detail import RunDetail
+from outlast.ui.format import money
 from outlast.ui.layout import PageView, empty, prose
 from outlast.ui.topics import TopicUpdate
 
 # The rendering of a cell. The row has NAME_href for a `link`, NAME_tone for a `pill`, and NAME_text for `formatted`,
-# which sorts numerically and shows text.
+# which sorts numerically and shows text; NAME_exact is its title.
 Rendering = Literal["text", "link", "pill", "formatted", "bar", "mono"]
 
 # Constant templates: Vue inserts the values as text.
@@ -23,11 +25,16 @@ _INNER: dict[Rendering, str] = {
     "link": """<a v-if="props.row.NAME_href" :href="props.row.NAME_href">{{ props.value }}</a>
 <span v-else>{{ props.value }}</span>""",
     "pill": """<span :class="'ol-pill ol-' + props.row.NAME_tone">{{ props.value }}</span>""",
-    "formatted": """{{ props.row.NAME_text }}""",
+    "formatted": """<span :title="props.row.NAME_exact">{{ props.row.NAME_text }}</span>""",
     "mono": """<span class="ol-mono ol-clip" :title="props.value">{{ props.value }}</span>""",
     "bar": """<div class="ol-cell-bar"><div class="ol-bar"><div
 :style="{width: Math.min(100, 100 * props.value) + '%'}"></div></div><span>{{ props.row.NAME_text }}</span></div>""",
 }
+
+
+def amount(name: str, usd: float, *, prefix: str = "") -> dict[str, Any]:
+    """Return the values of a `formatted` cell with an amount of money."""
+    return {name: usd, f"{name}_text": prefix + money(usd), f"{name}_exact": exact_money(usd)}
 
 
 def _slot(column: Column) -> str:

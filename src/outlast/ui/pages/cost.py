@@ -10,8 +10,8 @@ from nicegui import ui
 from outlast.billing.ledger import LedgerLine
 from outlast.ui.feed import FeedState
 from outlast.ui.format import describe_s, money
-from outlast.ui.layout import PageView, empty, panel
-from outlast.ui.pages.components import Column, Placeholder, Table, bar, href
+from outlast.ui.layout import PageView, empty, panel, titled
+from outlast.ui.pages.components import Column, Placeholder, Table, amount, bar, href
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.cost import COLOURS, PERIODS, Share, Spending, per_day, spending, users_of
 from outlast.ui.views.spend import gauges
@@ -146,11 +146,12 @@ class _CostPage:
             self.spent,
             ("~" if whole.estimated else "") + money(whole.cost_usd),
             "includes estimates for running machines" if whole.estimated else "",
+            exact=whole.cost_usd,
         )
         saved = max(0.0, whole.on_demand_usd - whole.cost_usd)
         _fill_card(self.saved, f"{whole.saved:.0%}", f"{money(saved)} of {money(whole.on_demand_usd)}")
         part = whole.wasted_usd / whole.cost_usd if whole.cost_usd else 0.0
-        _fill_card(self.wasted, money(whole.wasted_usd), f"{part:.0%}: boot, lost work, idle")
+        _fill_card(self.wasted, money(whole.wasted_usd), f"{part:.0%}: boot, lost work, idle", exact=whole.wasted_usd)
         goodput = "–" if whole.goodput is None else f"{whole.goodput:.0%}"
         _fill_card(
             self.goodput,
@@ -167,7 +168,7 @@ class _CostPage:
                     with ui.element("div").classes("ol-bar").props("aria-hidden=true"):
                         width = f"width:{100 * cause.part:.1f}%;background:{COLOURS[cause.cause]}"
                         ui.element("div").style(width)
-                    ui.label(f"{money(cause.usd)} · {cause.part:.0%}").classes("ol-num")
+                    titled(ui.label(f"{money(cause.usd)} · {cause.part:.0%}").classes("ol-num"), cause.usd)
                     ui.label(cause.meaning + (", wasted" if cause.waste else "")).classes("ol-dim ol-under")
 
 
@@ -177,8 +178,10 @@ def _card(title: str) -> tuple[ui.label, ui.label]:
         return ui.label("…").classes("ol-value"), ui.label("").classes("ol-dim")
 
 
-def _fill_card(card: tuple[ui.label, ui.label], value: str, note: str) -> None:
+def _fill_card(card: tuple[ui.label, ui.label], value: str, note: str, *, exact: float | None = None) -> None:
     card[0].set_text(value)
+    if exact is not None:
+        titled(card[0], exact)
     card[1].set_text(note)
 
 
@@ -186,14 +189,11 @@ def _cells(share: Share, *, link: bool = False) -> dict[str, Any]:
     return {
         "name": share.name,
         "name_href": href("run", share.name) if link and share.is_run else "",
-        "cost": share.cost_usd,
-        "cost_text": ("~" if share.estimated else "") + money(share.cost_usd),
-        "demand": share.on_demand_usd,
-        "demand_text": money(share.on_demand_usd),
+        **amount("cost", share.cost_usd, prefix="~" if share.estimated else ""),
+        **amount("demand", share.on_demand_usd),
         "saved": share.saved,
         "saved_text": f"{share.saved:.0%}",
-        "wasted": share.wasted_usd,
-        "wasted_text": money(share.wasted_usd),
+        **amount("wasted", share.wasted_usd),
         "goodput": -1.0 if share.goodput is None else share.goodput,
         "goodput_text": "" if share.goodput is None else f"{share.goodput:.0%}",
         "seconds": share.seconds,

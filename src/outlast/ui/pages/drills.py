@@ -92,7 +92,12 @@ def _head(detail: DrillDetail) -> None:
                 fact("Work lost", describe_s(row.lost_s))
             if detail.prices is not None:
                 useful = detail.prices.spot_usd_per_useful_hour
-                fact("$/hour of progress", "no progress" if useful is None else money(useful), note="on spot")
+                fact(
+                    "$/hour of progress",
+                    "no progress" if useful is None else money(useful),
+                    note="on spot",
+                    exact=useful,
+                )
                 fact("On demand", money(detail.prices.on_demand_usd_per_hour), note=f"{detail.prices.saving:.0%} saved")
             fact("When", moment(row.at), note=row.who)
         with ui.element("div").classes("ol-row ol-below"):

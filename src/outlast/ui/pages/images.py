@@ -10,7 +10,7 @@ from nicegui import ui
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money, size
 from outlast.ui.layout import PageView, fact, heading, panel, pill, prose
-from outlast.ui.pages.components import Column, FilteredTable, code, href, not_found, warning
+from outlast.ui.pages.components import Column, FilteredTable, amount, code, href, not_found, warning
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.images import FailedBuild, ImageDetail, ImageOverview, ImageReader, ImageTableRow
 
@@ -74,8 +74,7 @@ def _cells(row: ImageTableRow) -> dict[str, Any]:
         "tests_text": _tests(row),
         "took": row.took_s,
         "took_text": describe_s(row.took_s) if row.took_s else "",
-        "cost": row.cost_usd,
-        "cost_text": money(row.cost_usd) if row.took_s else "",
+        **(amount("cost", row.cost_usd) if row.took_s else {"cost": 0.0}),
         "who": row.who,
         "cloud": row.cloud,
         "note": row.description,
@@ -144,7 +143,7 @@ def _head(found: ImageDetail) -> None:
                 fact("Created", moment(row.created_at))
             if row.took_s:
                 fact("Built in", describe_s(row.took_s), note=row.who)
-                fact("Cost", money(row.cost_usd))
+                fact("Cost", money(row.cost_usd), exact=row.cost_usd)
                 fact("Tests", _tests(row))
             if row.digest:
                 fact("Digest", row.digest)

@@ -12,7 +12,7 @@ from nicegui import ui
 from outlast.billing.limits import begin_of
 from outlast.ui.feed import FeedState
 from outlast.ui.format import clock, money
-from outlast.ui.layout import PageView, empty, panel, pill, prose
+from outlast.ui.layout import PageView, empty, panel, pill, prose, titled
 from outlast.ui.overview_data import OverviewData
 from outlast.ui.pages.components import href
 from outlast.ui.pages.selection import SelectedRuns
@@ -52,8 +52,15 @@ def _cards(view: PageView) -> None:
         stopped = f", {len(idle)} stopped, still billed" if idle else ""
         machines.update(f"{len(on)} running", f"{money(rate)}/hour{stopped}")
         today_gauges, month_gauges = gauges(overview.limits, "day"), gauges(overview.limits, "month", "total")
-        today.update(money(overview.today_usd), "" if today_gauges else "no daily limit", today_gauges)
-        month.update(money(overview.month_usd), "" if month_gauges else "no monthly limit", month_gauges)
+        today.update(
+            money(overview.today_usd), "" if today_gauges else "no daily limit", today_gauges, exact=overview.today_usd
+        )
+        month.update(
+            money(overview.month_usd),
+            "" if month_gauges else "no monthly limit",
+            month_gauges,
+            exact=overview.month_usd,
+        )
 
     view.watch(update)
 
@@ -71,8 +78,10 @@ class _Card:
             self.bars = ui.element("div")
         self.shown: tuple[Gauge, ...] = ()
 
-    def update(self, value: str, note: str, bars: tuple[Gauge, ...] = ()) -> None:
+    def update(self, value: str, note: str, bars: tuple[Gauge, ...] = (), *, exact: float | None = None) -> None:
         self.value.set_text(value)
+        if exact is not None:
+            titled(self.value, exact)
         self.note.set_text(note)
         if bars == self.shown:
             return
@@ -213,7 +222,7 @@ def _column(name: str, title: str, **more: Any) -> dict[str, Any]:
 
 
 def _columns() -> list[dict[str, Any]]:
-    usd, right = "p => p.value ? outlast.money(p.value) : ''", {"type": "rightAligned"}
+    right = {"type": "rightAligned"}
 
     def drawn(how: str) -> dict[str, str]:
         return {":cellRenderer": f"outlast.cell.{how}"}
@@ -233,8 +242,10 @@ def _columns() -> list[dict[str, Any]]:
         _column("attempts", "Attempts", width=96, **{":valueFormatter": "p => p.value || ''"}, **right),
         _column("where", "Location", minWidth=120, flex=2, **drawn("where")),
         _column("user", "Owner", width=90),
-        _column("price", "$/hour", width=95, **{":valueFormatter": usd}, **right),
-        _column("spent", "Spent", width=112, **formatted("outlast.spent(p.data)", "p => outlast.money(p.value)")),
+        _column("price", "$/hour", width=95, **drawn("money"), **right),
+        _column(
+            "spent", "Spent", width=90, **{":valueGetter": "p => outlast.spent(p.data)"}, **drawn("money"), **right
+        ),
         _column("age", "Duration", width=96, **formatted("outlast.age(p.data)", "p => outlast.span(p.value)")),
     ]
 
@@ -269,12 +280,14 @@ def _runs(view: PageView) -> None:
             ui.aggrid(
                 {
                     "columnDefs": _columns(),
-                    ":getRowId": "p => p.data.run",
+                    ":getRowId": "p => p.data.key || p.data.run",
                     ":onGridReady": "p => outlast.runs.ready(p)",
                     ":onCellKeyDown": "p => outlast.runs.key(p)",
                     ":onRowDoubleClicked": "p => outlast.runs.open(p)",
                     ":onModelUpdated": "() => outlast.runs.count()",
-                    ":isExternalFilterPresent": "() => outlast.runs.filtered()",
+                    ":onRowDataUpdated": "() => outlast.runs.refilter()",
+                    ":isExternalFilterPresent": "() => true",
+                    ":postSortRows": "p => outlast.runs.fold(p.nodes)",
                     ":doesExternalFilterPass": "n => outlast.runs.passes(n)",
                     "rowSelection": {"mode": "multiRow", "enableClickSelection": False},
                     "selectionColumnDef": {"width": 44, "minWidth": 44, "maxWidth": 44, "resizable": False},
@@ -311,17 +324,17 @@ def _keep_filled(view: PageView, grid: ui.aggrid) -> None:
         sent[0] = snapshot.number
         if snapshot.status.condition != "loading" or had:
             grid.run_grid_method("setGridOption", "loading", False)
-        gone = had - snapshot.rows.keys()
+        gone = had - snapshot.shown.keys()
         if not fresh and not gone:
             return
         parts = {
-            "add": [msgspec.to_builtins(row) for row in fresh if row.run not in had],
-            "update": [msgspec.to_builtins(row) for row in fresh if row.run in had],
+            "add": [msgspec.to_builtins(row) for row in fresh if row.id not in had],
+            "update": [msgspec.to_builtins(row) for row in fresh if row.id in had],
         }
         if gone:
-            parts["remove"] = [{"run": run} for run in gone]
+            parts["remove"] = [{"key": key} for key in gone]
             had.difference_update(gone)
-        had.update(row.run for row in fresh)
+        had.update(row.id for row in fresh)
         grid.run_grid_method("applyTransaction", parts)
 
     view.watch(update)

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from outlast.ui.format import moment, money
 from outlast.ui.layout import PageView, empty, panel
-from outlast.ui.pages.components import Column, Placeholder, Table
+from outlast.ui.pages.components import Column, Placeholder, Table, amount
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.resources import ResourceReader, ResourceTableRow, ResourceTables
 
@@ -82,8 +82,7 @@ def _shared(row: ResourceTableRow) -> dict[str, Any]:
         "state": row.state,
         "state_tone": row.tone,
         "where": row.where,
-        "month": row.usd_per_month,
-        "month_text": money(row.usd_per_month),
+        **amount("month", row.usd_per_month),
         "who": row.who,
         "made": row.made_at,
         "made_text": moment(row.made_at),

@@ -15,9 +15,9 @@ from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import TONES, describe_s, money
-from outlast.ui.layout import PageView, Prose, empty, heading, panel, pill
+from outlast.ui.layout import PageView, Prose, empty, heading, panel, pill, titled
 from outlast.ui.pages import run_failure, run_files, run_metrics, run_spec, run_story, run_system
-from outlast.ui.pages.components import Tab
+from outlast.ui.pages.components import Tab, href
 from outlast.ui.pages.run_actions import Actions
 
 
@@ -94,6 +94,7 @@ class _RunPage:
         self.view = view
         self.detail = detail
         self.shown_tags: tuple[str, ...] = ()
+        self.shown_parent = ""
         self._head()
         chosen = view.query.get("tab", "")
         self.name = chosen if chosen in TABS else "story"
@@ -113,6 +114,7 @@ class _RunPage:
                 with ui.element("div").classes("ol-row"):
                     heading(self.detail.run, 1)
                     self.state = pill("", "off").props("role=status")
+                self.parent = ui.element("div").classes("ol-row")
                 self.tags = ui.element("div").classes("ol-row")
                 self.note = Prose("ol-run-note")
                 self.why, self.hint = Prose("ol-why"), Prose("ol-dim")
@@ -130,6 +132,7 @@ class _RunPage:
         self.state.set_text(status)
         self.state.classes(replace=f"ol-pill ol-{TONES.get(status, 'off')}")
         self._show_note(detail)
+        self._show_parent(detail)
         self.why.update(why(state))
         self.hint.update(state.hint)
         last, steps = state.last, request.spec.limits.steps if request else 0
@@ -140,6 +143,8 @@ class _RunPage:
         self.facts["Attempt"].update(str(last.number) if last else "none yet")
         self.facts["Location"].update(f"{last.type} in {last.zone}{spot}" if last else "")
         self.facts["$/hour"].update(money(here.price_usd_per_hour) if here else "")
+        if here:
+            titled(self.facts["$/hour"].value, here.price_usd_per_hour)
         self.facts["Step"].update("" if step is None else f"{step} of {steps}" if steps else str(step))
         self.facts["Preemptions"].update(str(sum(attempt.preempted for attempt in state.attempts)))
         left = remaining(state, step, steps, time.time())
@@ -161,6 +166,17 @@ class _RunPage:
         with self.tags:
             for tag in detail.note.tags:
                 ui.link(tag, f"/?q={quote(f'tag:{tag}')}").classes("ol-pill ol-off")
+
+    def _show_parent(self, detail: RunDetail) -> None:
+        """Link to the group, sweep or drill of this run."""
+        if detail.part_of == self.shown_parent:
+            return
+        self.shown_parent = detail.part_of
+        kind, _, name = detail.part_of.partition(":")
+        self.parent.clear()
+        with self.parent:
+            ui.label("part of").classes("ol-dim")
+            ui.link(f"{kind} {name}", href(f"{kind}s", name))
 
     def _choose(self, name: str) -> None:
         self.name = name

@@ -12,7 +12,7 @@ from outlast.formatting.event_text import event_text
 from outlast.formatting.run_summary import summarize
 from outlast.ui.detail import RunDetail
 from outlast.ui.format import describe_s, moment, money
-from outlast.ui.layout import PageView, empty, fact, panel, prose
+from outlast.ui.layout import PageView, empty, fact, panel, prose, titled
 from outlast.ui.pages.components import Tab
 from outlast.ui.views.timeline import KINDS, Timeline, timeline
 
@@ -112,11 +112,12 @@ class StoryTab(Tab):
                 with ui.element("div").classes("ol-cause"):
                     ui.element("span").classes("ol-key").style(f"background:{_CAUSES.get(cause, _GREY)}")
                     ui.label(CAUSE_LABELS.get(cause, cause)).classes("ol-grow")
-                    ui.label(money(usd)).classes("ol-num")
+                    titled(ui.label(money(usd)).classes("ol-num"), usd)
             with ui.element("div").classes("ol-facts").style("margin-top:12px"):
-                fact("Total", ("~" if whole.estimated_usd else "") + money(whole.cost_usd))
+                about = "~" if whole.estimated_usd else ""
+                fact("Total", about + money(whole.cost_usd), exact=whole.cost_usd)
                 saved = 1 - whole.cost_usd / whole.on_demand_usd if whole.on_demand_usd else 0.0
-                fact("On demand", money(whole.on_demand_usd), note=f"{saved:.0%} saved")
+                fact("On demand", money(whole.on_demand_usd), note=f"{saved:.0%} saved", exact=whole.on_demand_usd)
                 fact("Work lost", describe_s(sums.lost_s), note=f"of {describe_s(sums.work_s + sums.lost_s)}")
                 if sums.recoveries_s:
                     fact("Recovery time", ", ".join(describe_s(s) for s in sums.recoveries_s[-4:]))

@@ -39,9 +39,11 @@ class SelectedRuns:
                 ui.button(title, on_click=work, color=None).props("outline no-caps dense").classes("ol-button")
 
     async def _rows(self, alive: bool | None = None) -> list[str]:
-        """Return the selected runs; with `alive` only live or only ended ones."""
-        rows = await self.grid.get_selected_rows()
-        return [str(row["run"]) for row in rows if alive is None or bool(row["alive"]) is alive]
+        """Return the selected runs, and those of selected groups; with `alive` only live or only ended ones."""
+        selected = {str(row["key"] or row["run"]) for row in await self.grid.get_selected_rows()}
+        rows = self.view.feed.snapshot.rows.values()
+        chosen = [row for row in rows if row.run in selected or row.part_of in selected]
+        return [row.run for row in chosen if alive is None or row.alive is alive]
 
     async def _compare(self) -> None:
         runs = await self._rows()

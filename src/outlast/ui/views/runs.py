@@ -19,6 +19,13 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     state: str
+    # Of a group, sweep, drill or machine: what it is, and its key; empty for a run.
+    kind: str = ""
+    key: str = ""
+    # The key of the row that this one is folded into, and the number of rows that are folded into this one.
+    part_of: str = ""
+    members: int = 0
+    nodes: int = 1
     tone: str = "bad"
     alive: bool = False
     user: str = ""
@@ -43,6 +50,10 @@ class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, ParamValue] = {}
     # Metric → its last, lowest and highest value.
     metrics: dict[str, MetricRange] = {}
+
+    @property
+    def id(self) -> str:
+        return self.key or self.run
 
     @property
     def unread(self) -> bool:
@@ -71,6 +82,8 @@ def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | 
         tone=TONES.get(status, "off"),
         alive=state.alive,
         user=state.who,
+        part_of=f"group:{spec.member.group}" if spec and spec.member and spec.member.group else "",
+        nodes=last.nodes if last else 1,
         attempts=sum(attempt.outcome != "refused" for attempt in state.attempts),
         where=last.zone if last else "",
         type=last.type if last else "",
@@ -100,4 +113,10 @@ def unread_row(run: str, problem: OutlastError) -> RunTableRow:
 def ended_row_of(record: EndedRun) -> RunTableRow:
     """Return the row of a run from the index."""
     row = row_of(record.run, record.state, None, None)
-    return msgspec.structs.replace(row, steps=record.steps, checkpoints=record.checkpoints, params=record.params)
+    return msgspec.structs.replace(
+        row,
+        steps=record.steps,
+        checkpoints=record.checkpoints,
+        params=record.params,
+        part_of=f"group:{record.group}" if record.group else "",
+    )
