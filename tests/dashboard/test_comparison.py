@@ -241,9 +241,20 @@ def test_a_run_is_rerun_with_another_parameter_and_deleted(look: Visit, trained:
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Back").click()
     page.get_by_role("button", name="Rerun").click()
-    field = page.get_by_label("lr")
-    assert field.input_value() == "0.9"
-    page.get_by_role("button", name="Back").click()
+    page.wait_for_url("**/new?run=broken")
+    page.get_by_label("Price and odds").get_by_text("Spot $/hour").wait_for()
+    assert page.get_by_label("lr", exact=True).input_value() == "0.9"
+    page.get_by_label("lr", exact=True).fill("0.25")
+    page.get_by_label("work: duration").fill("soon")
+    page.get_by_text("[limits] work", exact=False).first.wait_for()
+    page.get_by_label("work: duration").fill("1h")
+    page.get_by_text("Simulated 200 times").wait_for()
+    page.get_by_role("button", name="Start the run").click()
+    page.wait_for_url("**/run/broken-*")
+    (fresh,) = set(trained.workspace.runs()) - {"low", "high", "broken"}
+    spec = trained.workspace.request(fresh).spec
+    assert (spec.params, spec.limits.work_s, spec.limits.steps) == ({"lr": 0.25}, 3600.0, 40)
+    trained.outlast("cancel", fresh)
     trained.run("doomed", 0.2)
     page = look.open()
     page.get_by_role("link", name="doomed", exact=True).wait_for()

@@ -119,7 +119,7 @@ def test_preempting_cancelling_and_rerunning_from_the_page_appear_live(
     counting.until(lambda: counting.state("count-1").ending == "cancelled", "the end")
     page.get_by_role("button", name="Cancel", exact=True).wait_for(state="hidden")
     page.get_by_role("button", name="Rerun").click()
-    page.get_by_role("button", name="Run it again").click()
+    page.get_by_role("button", name="Start the run").click()
     page.wait_for_url("**/run/count-2")
     counting.until(lambda: counting.state("count-2").attempts, "the second run")
     page.get_by_role("button", name="Cancel", exact=True).click()

@@ -192,12 +192,13 @@ def _tag(name: str, version: int) -> str:
 def _pages() -> tuple[PageInfo, ...]:
     """Return all pages. The key is typed after `g` to open a page; pages without one are not in the menu."""
     from outlast.ui.layout import PageInfo
-    from outlast.ui.pages import clusters, compare, cost, drills, images, overview, resources, run, sweeps
+    from outlast.ui.pages import clusters, compare, cost, drills, images, new_run, overview, resources, run, sweeps
 
     return (
         PageInfo("/", "Overview", "o", overview.build),
         PageInfo("/run/{name}", "Run", "", run.build),
         PageInfo("/compare", "Compare", "", compare.build),
+        PageInfo("/new", "New run", "n", new_run.build),
         PageInfo("/sweeps", "Sweeps", "s", sweeps.build),
         PageInfo("/sweeps/{name}", "Sweep", "", sweeps.build_one),
         PageInfo("/clusters", "Clusters", "c", clusters.build),

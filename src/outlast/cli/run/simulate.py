@@ -6,40 +6,30 @@ import itertools
 import json
 import math
 import random
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.app.simulation import MEAN_LIFE_S, MEAN_OUTAGE_S, question_of, summarize
 from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
-from outlast.cli.shared.options import clouds, json_option, ones_option, workspace_option
+from outlast.cli.shared.options import json_option, ones_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of, typed
 from outlast.cli.shared.sanitize import send_sequence
 from outlast.cli.shared.terminal import find_workspace, money, table
-from outlast.clouds.cloud import Offer
-from outlast.clouds.traits import traits_of
-from outlast.errors import OutlastError, SpecError, UsageError
+from outlast.errors import UsageError
 from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
-from outlast.policy.replay import ReplayJob, ReplayZone
+from outlast.policy.replay import ReplayZone
 from outlast.policy.traces import read_traces
-from outlast.policy.view import OnDemand
 from outlast.spec.quantity import describe_s, duration_s
-from outlast.spec.spec import Spec
-from outlast.supervisor.deadline import measured_start_s
 
 if TYPE_CHECKING:
-    from outlast.app.types import Outcome, Workspace
+    from outlast.app.types import Outcome
 
 # The optimum in hindsight takes as long as a hundred replays, so it is computed for the first runs only.
 _FORESEEN = 10
-# Ticks of a job with random capacity: fine enough for starts, coarse enough for thousands of runs.
-_TICKS, _TICK_MIN_S, _TICK_MAX_S = 500, 1.0, 600.0
-# The number of stories from which start times are measured.
-_STORIES = 20
 # The origins of prices that are named.
 _SOURCES_MAX = 4
 
@@ -88,7 +78,9 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     """
     project = load_project(path)
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
-    question, sources = _question(find_workspace(workspace_url, project), spec, options)
+    workspace = find_workspace(workspace_url, project)
+    question, offers = question_of(workspace, spec, start_s=_duration(options, "start", 0.0))
+    sources = list(dict.fromkeys(map(source_text, offers)))[:_SOURCES_MAX]
     rng = random.Random(options["seed"])
     draw, question = _capacity(question, options, rng)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
@@ -97,7 +89,7 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     for name in names:
         played[name] = _simulated(question, worlds, name)
     foreseen = _foreseen(question, worlds)
-    summary = _summary(question, played, foreseen, seed=options["seed"])
+    summary = summarize(question, played, foreseen, seed=options["seed"])
     if options["as_json"]:
         click.echo(json.dumps({**summary, "price_sources": sources}, indent=2))
     else:
@@ -111,29 +103,6 @@ def _limits(options: dict[str, Any]) -> dict[str, Any]:
     return {"limits": given} if given else {}
 
 
-def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> tuple[Question, list[str]]:
-    """Return the job and its zones, and the origins of their prices."""
-    limits = spec.limits
-    if not limits.work_s:
-        raise UsageError(
-            "the duration of the work is unknown", hint='set it with `--work 8h`, or `work = "8h"` in `[limits]`'
-        )
-    deadline_s = limits.deadline_at - time.time() if limits.deadline_at else limits.deadline_s or None
-    if deadline_s is not None and deadline_s <= 0:
-        raise SpecError([f"[limits] deadline: it passed {describe_s(-deadline_s)} ago"])
-    start_s = _duration(options, "start", 0.0) or _measured(workspace, spec.machine.cloud)
-    if deadline_s is not None and limits.work_s + start_s > deadline_s:
-        needs = describe_s(limits.work_s + start_s)
-        raise SpecError(
-            [f"[limits] deadline: it leaves {describe_s(deadline_s)}, but `work` with one start takes {needs}"],
-            hint="set a later deadline",
-        )
-    on_demand, zones, sources = _prices(spec, start_s)
-    job = ReplayJob(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
-    tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS, start_s))
-    return Question(job=job, zones=zones, tick_s=tick_s), sources
-
-
 def _duration(options: dict[str, Any], name: str, default: float) -> float:
     given = options[name.replace("-", "_")]
     if not given:
@@ -142,40 +111,6 @@ def _duration(options: dict[str, Any], name: str, default: float) -> float:
         return duration_s(given)
     except ValueError as problem:
         raise UsageError(f"--{name}: {problem}") from problem
-
-
-def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...], list[str]]:
-    """Return the cheapest on-demand price, the cheapest spot machine of every zone, and the origins of the prices.
-
-    A public address is part of the price.
-    """
-    try:
-        cloud = clouds()[spec.machine.cloud]
-    except KeyError as problem:
-        raise UsageError(f"unknown cloud `{spec.machine.cloud}`", hint="use local, gcp or aws") from problem
-    offers = {spot: cloud.offers(spec.machine.needs_on(cloud.name, spot=spot)) for spot in (True, False)}
-    spots: dict[str, ReplayZone] = {}
-    for offer in offers[True]:
-        zone = ReplayZone(name=offer.zone, ticks="", price=_known(offer), start_s=start_s)
-        spots.setdefault(offer.zone, zone)
-    demands = [_known(offer) for offer in offers[False]]
-    if not spots or not demands:
-        raise OutlastError(f"no machine of `{spec.machine.cloud}` matches `[machine]`", hint="reduce the requirements")
-    sources = list(dict.fromkeys(source_text(offer) for offer in (*offers[True], *offers[False])))
-    return min(demands), tuple(sorted(spots.values(), key=lambda zone: zone.price)), sources[:_SOURCES_MAX]
-
-
-def _known(offer: Offer) -> float:
-    if not 0 < offer.price_usd_per_hour < math.inf:
-        raise OutlastError(f"the price of {offer.type} is unknown", hint="name another `type`, or other zones")
-    return offer.bills_usd_per_hour
-
-
-def _measured(workspace: Workspace, cloud: str) -> float:
-    """Return the duration of starts in the last runs of this workspace."""
-    states = [workspace.story(run).refresh() for run in list(workspace.runs())[-_STORIES:]]
-    measured = measured_start_s([a for state in states for a in state.attempts if a.cloud == cloud])
-    return measured if measured is not None else traits_of(cloud).start_s
 
 
 def _capacity(
@@ -194,7 +129,7 @@ def _capacity(
             )
         question = replace(question, tick_s=traces[0].tick_s)
         return from_traces(question, traces, rng), question
-    life_s, outage_s = _duration(options, "mean-life", 7200.0), _duration(options, "mean-outage", 1800.0)
+    life_s, outage_s = _duration(options, "mean-life", MEAN_LIFE_S), _duration(options, "mean-outage", MEAN_OUTAGE_S)
     return from_lives(question, life_s, outage_s, rng), question
 
 
@@ -216,54 +151,6 @@ def _foreseen(question: Question, worlds: Sequence[tuple[ReplayZone, ...]]) -> t
 def _progress(what: str, done: int, of: int) -> None:
     if sys.stderr.isatty() and (done % 50 == 0 or done == of):
         send_sequence(f"\r\x1b[K{what}: {done} of {of}" + ("\r" if done < of else "\r\x1b[K"), sys.stderr)
-
-
-def _quantile(values: Sequence[float], part: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
-
-
-def _summary(
-    question: Question, played: dict[str, list[Outcome]], foreseen: tuple[list[float], bool], *, seed: int
-) -> dict[str, Any]:
-    chosen = next(iter(played))
-    summary: dict[str, Any] = {
-        "runs": len(played[chosen]),
-        "seed": seed,
-        "work_s": question.job.work_s,
-        "deadline_s": question.job.deadline_s,
-        "start_s": question.job.on_demand.start_s,
-        "tick_s": question.tick_s,
-        "on_demand_usd_per_hour": question.job.on_demand.price,
-        "policy": chosen,
-        "policies": {name: _one(outcomes) for name, outcomes in played.items()},
-    }
-    costs, exact = foreseen
-    if costs:
-        ours, least = statistics.fmean(o.cost_usd for o in played[chosen][: len(costs)]), statistics.fmean(costs)
-        summary["foresight"] = {
-            "runs": len(costs),
-            "exact": exact,
-            "cost_usd": least,
-            "ours_of_foresight": ours / least,
-        }
-    return summary
-
-
-def _one(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    costs = [outcome.cost_usd for outcome in outcomes]
-    ends = [outcome.finish_s for outcome in outcomes if math.isfinite(outcome.finish_s)]
-    billed = sum(outcome.spot_s + outcome.on_demand_s for outcome in outcomes)
-    return {
-        "cost_usd": statistics.fmean(costs),
-        "cost_p10_usd": _quantile(costs, 0.1),
-        "cost_p90_usd": _quantile(costs, 0.9),
-        "finish_s": statistics.fmean(ends) if ends else None,
-        "finish_p95_s": _quantile(ends, 0.95) if ends else None,
-        "late": sum(outcome.late or not math.isfinite(outcome.finish_s) for outcome in outcomes) / len(outcomes),
-        "spot_share": sum(outcome.spot_s for outcome in outcomes) / billed if billed else 0.0,
-        "starts": statistics.fmean(outcome.starts for outcome in outcomes),
-    }
 
 
 def _as_text(question: Question, policy: str, played: dict[str, list[Outcome]], summary: dict[str, Any]) -> list[str]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
 
-from outlast.app.actions import cancel_run, preempt_run, rerun_run
+from outlast.app.actions import cancel_run, preempt_run
 from outlast.app.background import start_supervisor
 from outlast.app.notes import annotate
 from outlast.app.outputs import fetch_outputs
 from outlast.errors import OutlastError
 from outlast.retention.prune import delete_runs
 from outlast.runs.notes import RunNote, read_note
-from outlast.spec.command import render_param
-from outlast.spec.spec import ParamValue
 from outlast.ui.detail import RunDetail
 from outlast.ui.layout import PageView, heading, show_error
 
@@ -28,7 +26,6 @@ class Actions:
     def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.run = detail.run
-        self.params = dict(detail.request.spec.params) if detail.request else {}
         with ui.element("div").classes("ol-row ol-actions").props('role=group aria-label="Actions"'):
             self.note = _button("Note", "sell", self._note)
             self.pull = _button("Pull", "download", self._pull)
@@ -84,13 +81,9 @@ class Actions:
             files = "1 file" if count == 1 else f"{count} files"
             ui.notify(f"{files} in {os.path.abspath(folder)}" if count else f"{self.run} has no outputs yet")
 
-    async def _rerun(self) -> None:
-        params = await ask_params(self.run, self.params)
-        if params is not None:
-            submitted = await self._try(lambda: rerun_run(self.view.workspace, self.run, params=params))
-            if submitted is not None:
-                await self._try(lambda: start_supervisor(self.view.workspace))
-                ui.navigate.to(f"/run/{quote(submitted.run, safe='')}")
+    def _rerun(self) -> None:
+        """Open the form of a new run, filled in from this one: nothing starts before its price is shown."""
+        ui.navigate.to(f"/new?run={quote(self.run, safe='')}")
 
     async def _try(self, work: Callable[[], Any]) -> Any:
         """Return the result; None after showing an error."""
@@ -123,26 +116,6 @@ async def confirm(question: str, text: str, choices: dict[str, str]) -> str:
     return str(answer or "")
 
 
-async def ask_params(run: str, params: Mapping[str, ParamValue]) -> dict[str, ParamValue] | None:
-    """Ask for the parameters of a new run like this one. Return those that differ; None if dismissed."""
-    fields: dict[str, ui.input] = {}
-    with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
-        heading(f"Run {run} again?")
-        ui.label("Starts a new run with the recorded spec, code and image. Its machines are billed.")
-        for name, value in params.items():
-            fields[name] = ui.input(name, value=render_param(value)).props("dense outlined").classes("ol-select")
-        with ui.element("div").classes("ol-row ol-end"):
-            ui.button("Back", on_click=lambda: dialog.submit(""), color=None).props("flat no-caps")
-            start = ui.button("Run it again", on_click=lambda: dialog.submit("yes"), color=None)
-            start.props("unelevated no-caps").classes("ol-alarm")
-    answer = await dialog
-    typed = {name: str(field.value or "") for name, field in fields.items()}
-    dialog.delete()
-    if not answer:
-        return None
-    return {name: _value(text) for name, text in typed.items() if text != render_param(params[name])}
-
-
 async def ask_note(run: str, note: RunNote) -> tuple[str, list[str], list[str]] | None:
     """Ask for the note of a run. Return its text, and the tags to add and to remove; None if dismissed."""
     with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
@@ -159,13 +132,3 @@ async def ask_note(run: str, note: RunNote) -> tuple[str, list[str], list[str]] 
     typed, wanted = str(text.value or ""), str(tags.value or "").split()
     dialog.delete()
     return (typed, wanted, [tag for tag in note.tags if tag not in wanted]) if answer else None
-
-
-def _value(text: str) -> ParamValue:
-    """Return a number where the text is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
