@@ -26,10 +26,13 @@ class SaveFailed(OutlastError):
 class BackgroundSaver:
     """Saves one state at a time. The caller waits only for the copy of its state."""
 
-    def __init__(self, *, folder: str, rank: int, ranks: int, keep: int) -> None:
+    def __init__(self, *, folder: str, rank: int, ranks: int, local: range, node: int, keep: int) -> None:
         self.folder = folder
         self.rank = rank
         self.ranks = ranks
+        # The ranks that save to this folder; the first one publishes their checkpoints.
+        self.local = local
+        self.node = node
         self.keep = keep
         # Stored in the marker of each checkpoint, such as hyperparameters.
         self.notes: dict[str, Any] = {}
@@ -69,6 +72,8 @@ class BackgroundSaver:
             "step": step,
             "rank": self.rank,
             "ranks": self.ranks,
+            "local": [self.local.start, self.local.stop],
+            "node": self.node,
             "keep": self.keep,
             "extra": self.extra(metrics),
             "arena": arena.path,

@@ -24,6 +24,12 @@ class Environment:
     params: dict[str, Any]
     rank: int
     ranks: int
+    # Of a distributed run: its machines, the rank of this one, and the address of rank 0.
+    nodes: int
+    node: int
+    master: tuple[str, int]
+    # The ranks on this machine. They share the checkpoint folder, and the first of them publishes their checkpoints.
+    local_ranks: range
     # The measured mean life of a machine, for the best interval between saves.
     mean_life_s: float
 
@@ -37,6 +43,9 @@ def detect_environment(environment: Mapping[str, str] | None = None, *, folder: 
     def path(variable: str, name: str) -> str:
         return env.get(variable) or os.path.join(home, name)
 
+    nodes, node = int(env.get("OUTLAST_NODES", "1")), int(env.get("OUTLAST_NODE_RANK", "0"))
+    rank, ranks, local = _ranks(env, nodes, node)
+
     return Environment(
         on_machine=on_machine,
         run=env.get("OUTLAST_RUN", ""),
@@ -47,8 +56,24 @@ def detect_environment(environment: Mapping[str, str] | None = None, *, folder: 
         notice_file=path("OUTLAST_NOTICE_FILE", "notice.json"),
         done_file=path("OUTLAST_DONE_FILE", "done.json"),
         params=json.loads(env.get("OUTLAST_PARAMS", "{}")),
-        # Lightning's launcher sets only the rank on this machine.
-        rank=int(env.get("RANK") or env.get("LOCAL_RANK") or "0"),
-        ranks=int(env.get("WORLD_SIZE", "1")),
+        rank=rank,
+        ranks=ranks,
+        nodes=nodes,
+        node=node,
+        master=(env.get("MASTER_ADDR", "127.0.0.1"), int(env.get("MASTER_PORT", "29500"))),
+        local_ranks=local,
         mean_life_s=float(env.get("OUTLAST_MEAN_LIFE_S", "7200")),
     )
+
+
+def _ranks(env: Mapping[str, str], nodes: int, node: int) -> tuple[int, int, range]:
+    """Return the rank of this process, the number of ranks, and the ranks on this machine."""
+    local = int(env.get("LOCAL_RANK") or "0")
+    if nodes == 1:
+        # Lightning's launcher sets only the rank on this machine.
+        ranks = int(env.get("WORLD_SIZE", "1"))
+        return int(env.get("RANK") or local), ranks, range(ranks)
+    # Without a launcher, one process runs on each machine.
+    rank, ranks = int(env.get("RANK") or node), int(env.get("WORLD_SIZE") or nodes)
+    count = int(env.get("LOCAL_WORLD_SIZE") or max(1, ranks // nodes))
+    return rank, ranks, range(rank - local, rank - local + count)

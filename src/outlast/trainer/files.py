@@ -5,6 +5,7 @@ step-000000012/rank-0/state.pickle   the same as a pickle, if the program uses `
 step-000000012/rank-0/buffers.bin    the large buffers, one after the other, each aligned
 step-000000012/rank-0/files/…        files that the user's code wrote
 step-000000012/checkpoint.json       sizes and hashes of all files; written last, before the rename
+step-000000012/checkpoint-1.json     the same, of the ranks on node 1 of a distributed run
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from outlast.trainer.chunks import BadCheckpoint as BadCheckpoint
 
 _NAME = re.compile(r"^step-(\d{9})$")
 MARKER = "checkpoint.json"
+_MARKERS = re.compile(r"checkpoint(-\d+)?\.json")
 _BUFFERS = "buffers.bin"
 # The alignment that vector instructions and NumPy prefer.
 _ALIGNED = 64
@@ -60,15 +62,32 @@ def found_in(folder: str) -> list[FoundCheckpoint]:
     ]
 
 
+def marker_name(node: int) -> str:
+    """Return the name of the marker that a node of a distributed run writes."""
+    return f"checkpoint-{node}.json" if node else MARKER
+
+
 def read_marker(path: str) -> dict[str, Any]:
+    """Return the marker, with the parts of all nodes whose files are here."""
     try:
-        with open(os.path.join(path, MARKER), encoding="utf-8") as file:
-            marker = json.load(file)
+        names = sorted(name for name in os.listdir(path) if _MARKERS.fullmatch(name))
+        markers = [_read_json(os.path.join(path, name)) for name in names or [MARKER]]
     except (OSError, ValueError) as problem:
         raise BadCheckpoint(f"{path}: its marker cannot be read: {problem}") from problem
-    if not isinstance(marker, dict) or not isinstance(marker.get("ranks"), int):
-        raise BadCheckpoint(f"{path}: its marker was not written by outlast")
-    return marker
+    for marker in markers:
+        if not isinstance(marker, dict) or not isinstance(marker.get("ranks"), int):
+            raise BadCheckpoint(f"{path}: its marker was not written by outlast")
+    # Node 0 stores notes and metrics. Without its marker, this is the folder of another node.
+    first: dict[str, Any] = next((one for name, one in zip(names, markers, strict=True) if name == MARKER), markers[0])
+    parts = [marker.get("parts") for marker in markers]
+    if len(parts) > 1 and all(isinstance(one, dict) for one in parts):
+        return {**first, "parts": {rank: part for one in parts for rank, part in one.items()}}
+    return first
+
+
+def _read_json(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def ranks_of(found: FoundCheckpoint) -> int:
@@ -175,10 +194,10 @@ def _written(folder: str, contents: dict[str, memoryview]) -> dict[str, Any]:
     return written
 
 
-def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
-    """Return the markers of all ranks; None until the last of them is written."""
+def parts_written(staged: str, ranks: range) -> dict[str, Any] | None:
+    """Return the markers of these ranks; None until the last of them is written."""
     parts: dict[str, Any] = {}
-    for rank in range(ranks):
+    for rank in ranks:
         try:
             with open(os.path.join(staged, f"rank-{rank}.json"), encoding="utf-8") as file:
                 parts[str(rank)] = json.load(file)
@@ -187,21 +206,17 @@ def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
     return parts
 
 
-def publish(staged: str, step: int, *, parts: dict[str, Any], keep: int, extra: dict[str, Any]) -> None:
-    """Write the marker, rename the folder to its final name, and delete all but the newest `keep` checkpoints.
-
-    `extra`: further fields of the marker, notes and metrics.
-    """
-    marker = {"step": step, "ranks": len(parts), "parts": parts, **extra}
-    with open(os.path.join(staged, MARKER), "w", encoding="utf-8") as file:
+def publish(staged: str, marker: dict[str, Any], *, node: int = 0, keep: int) -> None:
+    """Write the marker, rename the folder to its final name, and delete all but the newest `keep` checkpoints."""
+    with open(os.path.join(staged, marker_name(node)), "w", encoding="utf-8") as file:
         json.dump(marker, file)
         file.flush()
         os.fsync(file.fileno())
-    for rank in range(len(parts)):
+    for rank in marker["parts"]:
         os.unlink(os.path.join(staged, f"rank-{rank}.json"))
     chunks.sync(staged)
     folder = os.path.dirname(staged)
-    final = os.path.join(folder, folder_name(step))
+    final = os.path.join(folder, folder_name(marker["step"]))
     shutil.rmtree(final, ignore_errors=True)
     os.rename(staged, final)
     chunks.sync(folder)

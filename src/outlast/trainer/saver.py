@@ -16,12 +16,12 @@ from outlast.errors import OutlastError
 from outlast.trainer.arena import Arena
 from outlast.trainer.files import after, aligned, folder_name, parts_written, publish, write_rank
 
-# How long rank 0 waits for the parts of other ranks.
+# How long the first rank of a folder waits for the parts of the others.
 _RANKS_S = 600.0
 
 
 def carry_out(request: dict[str, Any], arena: Arena) -> None:
-    """Write one rank's part; rank 0 publishes the checkpoint when all have written theirs."""
+    """Write one rank's part; the first rank of a folder publishes the checkpoint when all others have written theirs."""
     staged = os.path.join(request["folder"], folder_name(request["step"]) + ".tmp")
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)
@@ -36,14 +36,16 @@ def carry_out(request: dict[str, Any], arena: Arena) -> None:
         body.release()
         buffers.release()
         view.release()
-    if request["rank"] != 0:
+    local = range(*request["local"])
+    if request["rank"] != local.start:
         return
     deadline = time.monotonic() + _RANKS_S
-    while (parts := parts_written(staged, request["ranks"])) is None:
+    while (parts := parts_written(staged, local)) is None:
         if time.monotonic() > deadline:
-            raise OutlastError(f"step {request['step']}: not all {request['ranks']} ranks have saved")
+            raise OutlastError(f"step {request['step']}: not all {len(local)} ranks on this machine have saved")
         time.sleep(0.01)
-    publish(staged, request["step"], parts=parts, keep=request["keep"], extra=request["extra"])
+    marker = {"step": request["step"], "ranks": request["ranks"], "parts": parts, **request["extra"]}
+    publish(staged, marker, node=request["node"], keep=request["keep"])
 
 
 def main() -> None:

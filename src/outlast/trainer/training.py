@@ -18,6 +18,7 @@ from outlast.errors import UsageError
 from outlast.spec.duration import duration_s
 from outlast.trainer import files
 from outlast.trainer import state as states
+from outlast.trainer.agreement import Action, agreement_of
 from outlast.trainer.background import BackgroundSaver
 from outlast.trainer.environment import Environment, detect_environment
 from outlast.trainer.files import FoundCheckpoint
@@ -54,9 +55,11 @@ class Training:
             folder=environment.checkpoints,
             rank=environment.rank,
             ranks=1 if replicated else environment.ranks,
+            local=range(1) if replicated else environment.local_ranks,
+            node=environment.node,
             keep=keep,
         )
-        self._created_at = time.time()
+        self._agreement = agreement_of(environment)
         self._stop_named = False
         self._saved_at = time.monotonic()
         self._saved_step = -1
@@ -157,31 +160,19 @@ class Training:
             return self.stop_requested
         named = self._named("stop", step, request=self.stop_requested and not self._stop_named)
         self._stop_named = named is not None
+        self._agreement.begin(step)
         return named is not None and step > named
 
-    def _named(self, action: str, step: int, *, request: bool) -> int | None:
+    def _named(self, action: Action, step: int, *, request: bool) -> int | None:
         """Return the step after which all ranks save or stop, if rank 0 has named one.
 
-        Rank 0 names it one step ahead: ranks move in lockstep, so each reads it in time.
+        Rank 0 names it one step ahead, so that each rank learns it in time.
         """
-        path = os.path.join(self.environment.checkpoints, f"{action}-{self.environment.attempt}.tmp")
-        named = self._read_named(path)
+        named = self._agreement.named(action, step)
         if self.environment.rank == 0 and request and (named is None or named < step):
             named = step + 1
-            with open(path + ".part", "w", encoding="utf-8") as file:
-                file.write(str(named))
-            os.replace(path + ".part", path)
+            self._agreement.publish(action, named)
         return named
-
-    def _read_named(self, path: str) -> int | None:
-        try:
-            with open(path, encoding="utf-8") as file:
-                # On a laptop every start is attempt 1: ignore the file of an earlier start.
-                if not self.environment.on_machine and os.fstat(file.fileno()).st_mtime < self._created_at:
-                    return None
-                return int(file.read())
-        except FileNotFoundError:
-            return None
 
     def _save_last(self, step: int) -> None:
         self.stopped_early = True
@@ -233,9 +224,10 @@ class Training:
         files.write_user_files(staged, into)
         stream, body, _ = states.dump(None, pickle=False)
         files.write_rank(staged, 0, stream=stream, body=body, arena=memoryview(b""), sizes=[])
-        parts = files.parts_written(staged, 1)
+        parts = files.parts_written(staged, range(1))
         assert parts is not None
-        files.publish(staged, step, parts=parts, keep=self._saver.keep, extra=self._saver.extra(metrics))
+        marker = {"step": step, "ranks": 1, "parts": parts, **self._saver.extra(metrics)}
+        files.publish(staged, marker, keep=self._saver.keep)
 
     @property
     def files(self) -> str:
@@ -294,7 +286,10 @@ class Training:
         if self.every_steps:
             return (step + 1) % self.every_steps == 0
         late = time.monotonic() - self._saved_at >= self.interval_s
-        return late if self.environment.ranks == 1 else self._named("save", step, request=late) == step
+        if self.environment.ranks == 1:
+            return late
+        self._agreement.begin(step)
+        return self._named("save", step, request=late) == step
 
     @property
     def interval_s(self) -> float:
@@ -343,6 +338,7 @@ class Training:
 
     def close(self) -> None:
         self._saver.close()
+        self._agreement.close()
 
 
 def training(

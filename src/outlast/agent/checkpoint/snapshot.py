@@ -30,7 +30,7 @@ _TEMPORARY = re.compile(
 # Every temporary path contains one of these: a much faster test where there are many files.
 _TEMPORARY_HINTS = ("tmp", "temp", ".part", ".incomplete", ".swp", "~", ".lock")
 # Folders of the trainer library.
-_TRAINER_FOLDER = re.compile(r"step-\d{9}")
+_TRAINER_MARKER = re.compile(r"step-\d{9}/checkpoint(-\d+)?\.json")
 _STEP = re.compile(
     r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE
 )
@@ -81,9 +81,8 @@ class FolderSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it consists of checkpoints of the trainer library, which renames complete folders: always complete,
         even if the program is killed."""
         folders = {path.partition("/")[0] for path in self.files}
-        return bool(folders) and all(
-            _TRAINER_FOLDER.fullmatch(folder) and f"{folder}/checkpoint.json" in self.files for folder in folders
-        )
+        complete = {path.partition("/")[0] for path in self.files if _TRAINER_MARKER.fullmatch(path)}
+        return bool(folders) and folders == complete
 
     def same(self, other: FolderSnapshot) -> bool:
         """Return whether nothing changed. Opening a database changes nothing."""
