@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.e2e.test_survival import assert_nothing_left
@@ -11,8 +13,8 @@ from tests.support.home import Home
 STEPS = 80
 
 
-def write_job(home: Home, nodes: int, *, hold: int = 0) -> None:
-    write_gang(home, "local", "", nodes=nodes, hold=hold, steps=STEPS)
+def write_job(home: Home, nodes: int, *, hold: int = 0, layout: str = "shards") -> None:
+    write_gang(home, "local", "", nodes=nodes, hold=hold, steps=STEPS, layout=layout)
 
 
 def saved(home: Home, attempt: int) -> bool:
@@ -45,6 +47,26 @@ def test_a_run_on_two_machines_survives_the_loss_of_each(home: Home) -> None:
     assert third.machines[0] != second.machines[0]
     assert (home.project / "outputs" / home.only_run() / "result.txt").read_text() == expected(STEPS, 2)
     assert "[1] rank 1 of 2 begins" in home.outlast("logs", "last").stdout
+    assert_nothing_left(home)
+
+
+def test_a_surviving_machine_starts_with_the_files_of_a_new_one(home: Home) -> None:
+    """The checkpoint is a file beside the program, and the first attempt saves nothing that could be restored."""
+    write_job(home, 2, hold=2, layout="copies")
+    process = home.start("run")
+    home.until(lambda: home.workspace.runs() and "begins" in home.log(), "start")
+    (survivor,) = [m for m in home.machines() if m.name == home.state().attempts[0].machines[0]]
+    work = Path(home.cloud.home_path(survivor.name)) / "work"
+    (work / "left behind").touch()
+    (work / "train.py").unlink()
+    home.cloud.preempt(home.state().attempts[0].machines[1], notice=False)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    state = home.state()
+    assert state.crashes == 0
+    assert state.attempts[-1].machines[0] == survivor.name
+    result = (home.project / "outputs" / home.only_run() / "result.txt").read_text()
+    assert result == expected(STEPS, 2, "copies")
     assert_nothing_left(home)
 
 

@@ -11,23 +11,35 @@ PROGRAM = Path(__file__).with_name("lockstep.py")
 STEPS = 40
 
 
-def expected(steps: int, nodes: int) -> str:
-    """Return the result of an undisturbed training with shards."""
-    values = [f"begin {rank}" for rank in range(nodes)]
+def expected(steps: int, nodes: int, layout: str = "shards") -> str:
+    """Return the result of an undisturbed training."""
+    owns = [str(rank) if layout == "shards" else "" for rank in range(nodes)]
+    values = [f"begin {own or 0}" for own in owns]
     for step in range(steps):
         joined = "".join(values)
-        values = [hashlib.sha256(f"{joined}{step}{rank}".encode()).hexdigest()[:16] for rank in range(nodes)]
+        values = [hashlib.sha256(f"{joined}{step}{own}".encode()).hexdigest()[:16] for own in owns]
     return " ".join(values)
 
 
-def write_gang(home: Home, cloud: str, machine: str, *, nodes: int = 2, hold: int = 2, steps: int = STEPS) -> None:
+def write_gang(
+    home: Home,
+    cloud: str,
+    machine: str,
+    *,
+    nodes: int | str = 2,
+    hold: int = 2,
+    steps: int = STEPS,
+    layout: str = "shards",
+) -> None:
     """Write the program and the spec. The attempts before number `hold` wait for the end of a machine."""
+    size = f'"{nodes}"' if isinstance(nodes, str) else nodes
+    path = "snapshot.json" if layout == "copies" else "checkpoints"
     home.write("train.py", PROGRAM.read_text())
     home.write(
         "outlast.toml",
-        f'name = "gang"\nenv = {{ HOLD_UNTIL = "{hold}" }}\ncommand = "python3 train.py {steps} 0.05 shards"\n'
-        f'[machine]\ncloud = "{cloud}"\n{machine}\nnodes = {nodes}\n'
-        '[checkpoint]\npath = "checkpoints"\n[limits]\nno_progress = 100\n',
+        f'name = "gang"\nenv = {{ HOLD_UNTIL = "{hold}" }}\ncommand = "python3 train.py {steps} 0.05 {layout}"\n'
+        f'[machine]\ncloud = "{cloud}"\n{machine}\nnodes = {size}\n'
+        f'[checkpoint]\npath = "{path}"\n[limits]\nno_progress = 100\n',
     )
 
 

@@ -1,6 +1,7 @@
 """A distributed training without a framework: all ranks add up numbers in lockstep, over sockets, as DDP does.
 
-`python lockstep.py STEPS PACE_S LAYOUT`; layouts: `shards` (each rank saves its shard), `first` (rank 0 saves all).
+`python lockstep.py STEPS PACE_S LAYOUT`; layouts: `shards` (each rank saves its shard), `first` (rank 0 saves all),
+`copies` (each rank saves the same to one file beside the program, as PyTorch's tutorials do).
 With HOLD_UNTIL=N, the attempts before number N never finish: they wait in lockstep for the end of a machine.
 The result depends on every step of every rank, so that a lost or repeated step changes it.
 """
@@ -69,6 +70,10 @@ def gather(streams: list[Any], value: object) -> list[Any]:
 def save(step: int, value: str) -> None:
     if LAYOUT == "first" and RANK:
         return
+    if LAYOUT == "copies":
+        Path("snapshot.tmp").write_text(json.dumps({"rank": 0, "step": step, "value": value}))
+        Path("snapshot.tmp").rename("snapshot.json")
+        return
     folder = FOLDER / f"step-{step:06d}"
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f"shard-{RANK}.tmp"
@@ -81,10 +86,10 @@ def save(step: int, value: str) -> None:
 
 
 def load() -> tuple[int, str]:
-    mine = 0 if LAYOUT == "first" else RANK
-    found = sorted(FOLDER.glob(f"step-*/shard-{mine}.json"))
+    mine = RANK if LAYOUT == "shards" else 0
+    found = sorted(Path().glob("snapshot.json") if LAYOUT == "copies" else FOLDER.glob(f"step-*/shard-{mine}.json"))
     if not found:
-        return 0, f"begin {RANK}"
+        return 0, f"begin {RANK if LAYOUT == 'shards' else 0}"
     state = json.loads(found[-1].read_text())
     assert state["rank"] == mine, "this is the shard of another rank"
     return int(state["step"]), str(state["value"])
@@ -103,7 +108,7 @@ def main() -> int:
         if ATTEMPT < HOLD and step >= 10 * ATTEMPT and not any(stops for _, stops in values):
             continue
         joined = "".join(one for one, _ in values)
-        own = "" if LAYOUT == "first" else str(RANK)
+        own = str(RANK) if LAYOUT == "shards" else ""
         value = hashlib.sha256(f"{joined}{step}{own}".encode()).hexdigest()[:16]
         step += 1
         stop = any(stops for _, stops in values)

@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
@@ -36,8 +36,27 @@ def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeReco
 
     Raises WorkspaceError or Missing for a bundle; SpecError and OutlastError for a git URL.
     """
-    destination = os.path.abspath(destination)
-    staged = destination + ".fetched"
+    with _staged(bucket, record, destination) as (staged, record):
+        _replace_folder(staged, os.path.abspath(destination))
+    return record
+
+
+def refresh_code(bucket: Bucket, record: CodeRecord, destination: str, *, keep: Collection[str]) -> CodeRecord:
+    """Fetch the code again for a command that starts in a folder where another one ran. Raises as `fetch_code` does.
+
+    Everything else in the folder is deleted, except the paths to keep: data and mounted volumes.
+    """
+    kept = {os.path.normpath(path) for path in keep if not os.path.isabs(path)}
+    with _staged(bucket, record, destination) as (staged, record):
+        _clear(os.path.abspath(destination), kept)
+        _move_into(staged, os.path.abspath(destination))
+    return record
+
+
+@contextmanager
+def _staged(bucket: Bucket, record: CodeRecord, destination: str) -> Iterator[tuple[str, CodeRecord]]:
+    """Fetch the code to a folder beside the destination, which exists for the duration of the context."""
+    staged = os.path.abspath(destination) + ".fetched"
     shutil.rmtree(staged, ignore_errors=True)
     try:
         if record.kind == "bundle":
@@ -47,10 +66,33 @@ def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeReco
             record = msgspec.structs.replace(record, commit=commit)
         else:
             os.makedirs(staged)
-        _replace_folder(staged, destination)
+        yield staged, record
     finally:
         shutil.rmtree(staged, ignore_errors=True)
-    return record
+
+
+def _clear(folder: str, kept: Collection[str], below: str = "") -> None:
+    """Delete everything but the kept paths. A kept path may be a mounted volume: its content must not be touched."""
+    for name in os.listdir(folder):
+        path, inner = os.path.join(folder, name), os.path.join(below, name)
+        if inner in kept:
+            continue
+        if any(one.startswith(inner + os.sep) for one in kept) and not os.path.islink(path):
+            _clear(path, kept, inner)
+        elif os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def _move_into(staged: str, folder: str) -> None:
+    """Move all files of a folder into another one, merging folders that both have. Kept files take precedence."""
+    for name in os.listdir(staged):
+        source, target = os.path.join(staged, name), os.path.join(folder, name)
+        if not os.path.lexists(target):
+            os.rename(source, target)
+        elif os.path.isdir(source) and os.path.isdir(target) and not os.path.islink(target):
+            _move_into(source, target)
 
 
 def ensure_git(record: CodeRecord, report: Callable[[str], None]) -> None:

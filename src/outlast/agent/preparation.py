@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from outlast.agent.attempt import AttemptWriter, hopeless
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.checkpoint.commit import Committer
 from outlast.agent.checkpoint.joint import LeaderCommitter, MemberCommitter
-from outlast.agent.code import clear_for_code, ensure_git, fetch_code
+from outlast.agent.code import clear_for_code, ensure_git, fetch_code, refresh_code
 from outlast.agent.conductor import Conductor
 from outlast.agent.container_setup import engine_for
 from outlast.agent.effects import AttemptAborted, TurnReport
@@ -151,7 +152,7 @@ class AgentPreparation(NodeEffects, HandoffEffects):
             if remote:  # first, because packages may take minutes
                 permanent.check_gpus(self.request.spec.machine.gpus)
                 ensure_git(self.request.code, self._note)
-            record = self._keep_code() if self.warm else with_retries(self._fetch)
+            record = with_retries(self._keep_data if self.warm else self._fetch)
             self._install_environment()
             self.engine = engine_for(self.request, self._note, instance=self.instance if remote else None)
         except (container.ContainerUnavailable, permanent.GpuMissing) as problem:
@@ -174,13 +175,21 @@ class AgentPreparation(NodeEffects, HandoffEffects):
             committer_type=committer,
         )
 
-    def _keep_code(self) -> CodeRecord:
-        """Keep code and data of the attempt before; remove its checkpoints and outputs."""
+    def _keep_data(self) -> CodeRecord:
+        """Keep data and volumes of the attempt before. May be repeated.
+
+        Its command may have left files anywhere in the code folder, which may also be its checkpoint folder: this
+        machine must start with the same files as a new one.
+        """
         for folder in (self.paths.checkpoints, self.paths.outputs):
-            if folder != self.paths.code:
+            if os.path.relpath(folder, self.paths.code).startswith(os.pardir):
                 shutil.rmtree(folder, ignore_errors=True)
+        spec = self.request.spec
+        record = refresh_code(
+            self.workspace.bucket, self.request.code, self.paths.code, keep=(*spec.data, *spec.volumes)
+        )
         self.paths.make()
-        return self.request.code
+        return record
 
     def _fetch(self) -> CodeRecord:
         """Code and data. May be repeated."""
