@@ -17,6 +17,15 @@ def write_job(home: Home, nodes: int, *, hold: int = 0, layout: str = "shards") 
     write_gang(home, "local", "", nodes=nodes, hold=hold, steps=STEPS, layout=layout)
 
 
+def started_and_saved(home: Home, count: int) -> bool:
+    """Return whether that many attempts have started, and the newest of them has committed a checkpoint."""
+    if not home.workspace.runs():
+        return False
+    state = home.state()
+    started = sum(bool(attempt.started_at) for attempt in state.attempts)
+    return started >= count and state.current is not None and state.current.saves > 0
+
+
 def saved(home: Home, attempt: int) -> bool:
     """Return whether an attempt runs and has committed a checkpoint."""
     if not home.workspace.runs():
@@ -77,4 +86,37 @@ def test_a_run_on_two_machines_starts_and_finishes_as_one(home: Home) -> None:
     assert len(home.state().attempts) == 1
     assert (home.project / "outputs" / home.only_run() / "result.txt").read_text() == expected(STEPS, 2)
     assert "[1] rank 1 of 2 begins" not in home.outlast("logs", "last", "--node", "0").stdout
+    assert_nothing_left(home)
+
+
+@pytest.mark.full
+def test_an_elastic_run_takes_the_machines_that_there_are(home: Home) -> None:
+    write_gang(home, "local", "", nodes="2..4", hold=0, steps=STEPS, layout="copies")
+    spec = home.project / "outlast.toml"
+    spec.write_text(spec.read_text().replace("HOLD_UNTIL =", 'HOLD_NODES = "4", HOLD_UNTIL ='))
+
+    def set_capacity(count: int) -> None:
+        answer = home.outlast("local", "set", "all", "--capacity", str(count))
+        assert answer.returncode == 0, answer.stderr
+
+    set_capacity(3)
+    process = home.start("run")
+    # The machines of the first attempt, and those for which there is room when one of them is preempted.
+    for attempt, capacity in ((1, 2), (2, 4)):
+        home.until(lambda n=attempt: started_and_saved(home, n), f"a checkpoint of the {attempt}. attempt that started")
+        set_capacity(capacity)
+        current = home.state().current
+        assert current is not None
+        home.cloud.preempt(current.machines[1], notice=False)
+        home.until(lambda n=current.number: home.state().attempts[n - 1].phase == "over", "the end of the attempt")
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    state = home.state()
+    started = [attempt for attempt in state.attempts if attempt.started_at]
+    assert [attempt.nodes for attempt in started] == [3, 2, 4]
+    first, second, third = (attempt.machines for attempt in started)
+    # The machines that are left stay, with new ranks.
+    assert second == (first[0], first[2])
+    assert third[0] == second[0]
+    assert all(attempt.resumed_from for attempt in started[1:])
     assert_nothing_left(home)

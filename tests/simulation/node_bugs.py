@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.agent.attempt import Verdict
+from outlast.agent.attempt import AttemptWriter, Verdict
 from outlast.agent.checkpoint.joint import Incomplete, LeaderCommitter
 from outlast.agent.effects import NodesReport
 from outlast.agent.node import Node
@@ -136,6 +136,16 @@ class DeletesSurvivors(Applier):
         return super()._release(step)
 
 
+class UnlinksSize(SimAgent):
+    """Does not record how many machines a checkpoint needs."""
+
+    class _Writer(AttemptWriter):
+        def saved(self, checkpoint: str, **options: Any) -> bool:
+            return super().saved(checkpoint, **{**options, "nodes": 0})
+
+    attempt_type = _Writer
+
+
 class IgnoresPeers(Supervisor):
     """Does not act on the loss of a machine that does not lead, nor retire what it holds."""
 
@@ -214,4 +224,12 @@ NODE_BUGS: dict[str, tuple[type[Simulation], tuple[str, ...]]] = {
     ),
 }
 
-__all__ = ["NODE_BUGS", "ImpatientAgent", "KeepsTheLost", "UninvitedAgent", "WorkspaceError"]
+# Planted bugs of runs with a range of machines.
+ELASTIC_BUGS: dict[str, tuple[type[Simulation], tuple[str, ...]]] = {
+    "parts are resumed by another number of machines": (
+        _with(agent_type=UnlinksSize),
+        ("parts_are_resumed_by_as_many", "a_node_restores_its_shard"),
+    ),
+}
+
+__all__ = ["ELASTIC_BUGS", "NODE_BUGS", "ImpatientAgent", "KeepsTheLost", "UninvitedAgent", "WorkspaceError"]

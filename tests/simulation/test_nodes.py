@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.testing.simulate import simulate_nodes
-from tests.simulation.node_bugs import NODE_BUGS
+from tests.simulation.node_bugs import ELASTIC_BUGS, NODE_BUGS
 
 FIXED = range(40)
 SEEDS = 500
@@ -22,14 +22,24 @@ def test_worlds_with_distributed_runs_are_safe_and_come_to_rest(first: int) -> N
         assert not result.problem, f"{story}\n{result.problem}\n{replay}"
 
 
+@pytest.mark.parametrize("first", FIXED[:20:10])
+def test_worlds_with_elastic_runs_are_safe_and_come_to_rest(first: int) -> None:
+    for seed in range(first, first + 10):
+        result = simulate_nodes(seed, elastic=True)
+        story = "\n".join(result.trace)
+        replay = f"replay: python -m outlast.testing --elastic --seed {seed}"
+        assert not result.problem, f"{story}\n{result.problem}\n{replay}"
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("bug", NODE_BUGS)
+@pytest.mark.parametrize("bug", [*NODE_BUGS, *ELASTIC_BUGS])
 def test_a_planted_bug_of_distributed_runs_is_found(bug: str) -> None:
-    kind, guards = NODE_BUGS[bug]
+    kind, guards = {**NODE_BUGS, **ELASTIC_BUGS}[bug]
+    elastic = bug in ELASTIC_BUGS
     for seed in range(BEGIN.get(bug, 0), SEEDS):
-        problem = simulate_nodes(seed, kind=kind).problem
+        problem = simulate_nodes(seed, kind=kind, elastic=elastic).problem
         # The bug must be the reason, not the world.
-        if problem and not simulate_nodes(seed).problem:
+        if problem and not simulate_nodes(seed, elastic=elastic).problem:
             assert problem.split(":")[0] in guards, problem
             return
     pytest.fail(f"{SEEDS} worlds did not show that {bug}")

@@ -2,7 +2,8 @@
 
 `python lockstep.py STEPS PACE_S LAYOUT`; layouts: `shards` (each rank saves its shard), `first` (rank 0 saves all),
 `copies` (each rank saves the same to one file beside the program, as PyTorch's tutorials do).
-With HOLD_UNTIL=N, the attempts before number N never finish: they wait in lockstep for the end of a machine.
+With HOLD_UNTIL=N, the attempts before number N never finish: they wait in lockstep for the end of a machine. With
+HOLD_NODES=N, those with fewer than N machines do.
 The result depends on every step of every rank, so that a lost or repeated step changes it.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 STEPS, PACE_S, LAYOUT = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 ATTEMPT, HOLD = int(os.environ["OUTLAST_ATTEMPT"]), int(os.environ.get("HOLD_UNTIL", "0"))
+HOLD_NODES = int(os.environ.get("HOLD_NODES", "0"))
 RANK, NODES = int(os.environ["OUTLAST_NODE_RANK"]), int(os.environ["OUTLAST_NODES"])
 FOLDER = Path(os.environ["OUTLAST_CHECKPOINT_DIR"])
 stopping = False
@@ -105,7 +107,8 @@ def main() -> int:
     while step < STEPS:
         pause(PACE_S)
         values = gather(streams, [value, stopping])
-        if ATTEMPT < HOLD and step >= 10 * ATTEMPT and not any(stops for _, stops in values):
+        holds = (ATTEMPT < HOLD and step >= 10 * ATTEMPT) or (NODES < HOLD_NODES and step >= 20 * (HOLD_NODES - NODES))
+        if holds and not any(stops for _, stops in values):
             continue
         joined = "".join(one for one, _ in values)
         own = str(RANK) if LAYOUT == "shards" else ""

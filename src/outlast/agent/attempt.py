@@ -247,6 +247,7 @@ class AttemptWriter:
         size: int,
         changed_at: float = 0.0,
         metrics: Mapping[str, float] | None = None,
+        nodes: int = 0,
     ) -> bool:
         """Append `Saved`, which completes a commit. Returns False if a later attempt has fenced this one: no commit."""
         return self._append(
@@ -257,6 +258,7 @@ class AttemptWriter:
                 bytes=size,
                 changed_at=changed_at,
                 metrics=dict(metrics or {}),
+                nodes=nodes,
             )
         )
 

@@ -8,7 +8,7 @@ import time
 
 from outlast.agent.agent import Agent
 from outlast.agent.instance import GceInstance, Instance, attribute_with_retries
-from outlast.agent.node import ALONE, NodePlace, next_attempt
+from outlast.agent.node import ALONE, NodePlace, next_attempt, place_in
 from outlast.agent.output import report
 from outlast.agent.retry import retry
 from outlast.code.bootstrap import METADATA_SERVICE, when_allowed
@@ -38,13 +38,17 @@ def main() -> int:
         workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance)))
         place = _find_place(workspace, run, number, instance) if instance.attribute("outlast-nodes", "") else ALONE
         warm = False
-        while number:
+        while True:
             agent = Agent(workspace, run, number, instance=instance, home=home, place=place, warm=warm)
             agent.watch.handle_sigterm()
             shutdown = agent.watch.shutdown
             agent.carry_out()
             warm = agent.prepared
-            number = _await_next(workspace, run, number, place, shutdown) if place.nodes > 1 else 0
+            following = _await_next(workspace, run, number, place, shutdown) if place.nodes > 1 else None
+            if following is None:
+                break
+            # The number of machines, and so the ranks, may differ.
+            number, place = following.number, place_in(following, place.machine)
     except OutlastError as problem:
         report(f"error: {problem.message}")
     except OSError as problem:
@@ -62,11 +66,13 @@ def _find_place(workspace: Workspace, run: str, number: int, instance: Instance)
         if time.monotonic() > give_up_at:
             raise WorkspaceError(f"machine `{name}` is not among those of attempt {number}: {', '.join(machines)}")
         time.sleep(_NAME_POLL_S)
-    return NodePlace(rank=machines.index(name), nodes=len(machines), machine=name)
+    return place_in(state.attempts[number - 1], name)
 
 
-def _await_next(workspace: Workspace, run: str, number: int, place: NodePlace, shutdown: threading.Event) -> int:
-    """Wait for the next attempt that keeps this machine. Returns its number; 0 if there is none."""
+def _await_next(
+    workspace: Workspace, run: str, number: int, place: NodePlace, shutdown: threading.Event
+) -> Attempt | None:
+    """Wait for the next attempt that keeps this machine. Returns None if there is none."""
     story, until = workspace.story(run), time.monotonic() + _NEXT_S
     while not shutdown.wait(1.0 if workspace.store.remote else 0.1) and time.monotonic() < until:
         try:
@@ -76,8 +82,8 @@ def _await_next(workspace: Workspace, run: str, number: int, place: NodePlace, s
         if found is False:
             break
         if isinstance(found, Attempt):
-            return found.number
-    return 0
+            return found
+    return None
 
 
 def this_machine() -> Instance:

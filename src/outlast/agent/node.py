@@ -11,6 +11,7 @@ import msgspec
 
 from outlast.agent.attempt import AttemptWriter, Verdict
 from outlast.agent.effects import NodeFailed, NodesReport
+from outlast.runs.members import survivors
 from outlast.runs.nodes import NodeAlive, NodeEnd, NodeObjects, NodeReady, NodeShard, NodeStart
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
@@ -28,6 +29,11 @@ class NodePlace(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     nodes: int = 1
     machine: str = ""
+
+
+def place_in(attempt: Attempt, machine: str) -> NodePlace:
+    """Return the place of a machine among those of an attempt."""
+    return NodePlace(rank=attempt.machines.index(machine), nodes=attempt.nodes, machine=machine)
 
 
 ALONE = NodePlace()
@@ -219,12 +225,4 @@ def next_attempt(state: RunState, number: int, machine: str) -> Attempt | bool |
     for attempt in reversed(state.attempts[number:]):
         if machine in attempt.machines and attempt.phase != "over":
             return attempt
-    last, mine = state.attempts[-1], state.attempts[number - 1]
-    if last.number > number and machine not in last.machines:
-        return False
-    if last.number == number and (mine.retired or mine.released or mine.keep_s):
-        return False
-    rank = last.machines.index(machine)
-    if last.outcome in ("refused", "broken", "hung") or rank in last.gone or last.retired or last.released:
-        return False
-    return None
+    return None if machine in survivors(state).values() else False

@@ -25,7 +25,7 @@ class MachineFields(TypedDict, total=False):
     container: str
     zones: Sequence[str]
     exclude_zones: Sequence[str]
-    nodes: int
+    nodes: int | str
 
 
 class CheckpointFields(TypedDict, total=False):
@@ -104,7 +104,7 @@ class RunFields(MachineOptions, total=False):
     """The arguments of `outlast.submit`: every field of `outlast.toml` that describes one run."""
 
     name: str
-    nodes: int
+    nodes: int | str
     params: Mapping[str, ParamValue]
     checkpoint: Path | CheckpointFields | Mapping[str, Any] | object
     outputs: Path | Mapping[str, Any]

@@ -67,6 +67,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     # Of a distributed run: its machines in the order of their ranks, and the ranks that the next attempt must replace.
     members: tuple[str, ...] = ()
     gone: tuple[int, ...] = ()
+    # With this number of machines it can do, too; 0: it needs them all.
+    least: int = 0
     # The next attempt keeps none of its machines.
     retired: bool = False
 
@@ -105,3 +107,5 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     changed_at: float = 0.0
     metrics: dict[str, float] = {}
+    # The number of nodes with which it can be resumed; 0: any number.
+    nodes: int = 0

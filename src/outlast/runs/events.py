@@ -58,6 +58,8 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     machine: str = ""
     # Of a distributed run: the machines in the order of their ranks. Those of the attempt before are kept.
     members: tuple[str, ...] = ()
+    # The number of machines with which the run can do, if that is fewer; 0: it needs them all.
+    least: int = 0
     # Of one machine's public address.
     address_usd_per_hour: float = 0.0
     # The attempt before works on: it receives its notice only when this one has a machine.
@@ -93,6 +95,8 @@ class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
     changed_at: float = 0.0
     # The metric of `keep_best`; empty if it was not logged as a number.
     metrics: dict[str, float] = {}
+    # The number of nodes with which it can be resumed; 0: any number.
+    nodes: int = 0
 
 
 class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):

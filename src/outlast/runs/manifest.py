@@ -34,6 +34,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # Empty folders; the others follow from the paths of files.
     folders: tuple[str, ...] = ()
     step: int | None = None
+    # The number of machines that saved it.
+    nodes: int = 1
     # The parts of the list of files, if it is not in the manifest.
     table: tuple[Part, ...] = ()
     # Path → time of change in nanoseconds. In a long list of files, only the large ones have it.
@@ -71,6 +73,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...] = ()
     step: int | None = None
+    nodes: int = 1
     changed_ns: dict[str, int] = {}
     # The parts that contain the files of the table, and the parts of the table.
     packs: tuple[Part, ...] = ()
@@ -132,6 +135,7 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
         files=files,
         folders=folders,
         step=stored.step,
+        nodes=stored.nodes,
         changed_ns=stored.changed_ns,
         table=stored.table,
     )
@@ -178,6 +182,7 @@ def _inline(manifest: Manifest) -> _Stored:
         files=manifest.files,
         folders=manifest.folders,
         step=manifest.step,
+        nodes=manifest.nodes,
         changed_ns=manifest.changed_ns,
     )
 

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 def survivors(state: RunState) -> dict[int, str]:
     """Return the machines that the next attempt may keep, by rank.
 
-    A refused attempt leaves none: two runs that wait for each other's machines would never start.
+    A refused attempt leaves none, unless the run can do with those that it kept: two runs that wait for each other's
+    machines would never start.
     """
     last = state.last
     if not state.alive or last is None or last.nodes == 1 or last.retired or last.released:
         return {}
-    if last.outcome in ("refused", "broken", "hung") or last.keep_s:
+    if last.outcome in ("broken", "hung") or last.keep_s:
         return {}
-    return {rank: name for rank, name in enumerate(last.machines) if rank not in last.gone}
+    left = {rank: name for rank, name in enumerate(last.machines) if rank not in last.gone}
+    if last.outcome != "refused":
+        return left
+    before = kept(state, last)
+    left = {rank: name for rank, name in left.items() if name in before}
+    return left if last.least and len(left) >= last.least else {}
 
 
 def owned(state: RunState, attempt: Attempt) -> tuple[str, ...]:
@@ -65,9 +71,11 @@ def why_members_illegal(state: RunState, event: ev.Placed) -> str:
     if event.members and (event.members[0] != event.machine or len(set(event.members)) != len(event.members)):
         return "its members are inconsistent"
     used = {name for attempt in state.attempts for name in attempt.machines}
-    left = survivors(state)
+    left, last = survivors(state), state.last
+    # With another number of machines, the ranks begin again from 0.
+    renumbered = last is not None and last.nodes != len(event.members)
     for rank, name in enumerate(event.members):
-        if name in used and left.get(rank) != name:
+        if name in used and left.get(rank) != name and not (renumbered and name in left.values()):
             return f"machine {name} cannot be kept"
     return ""
 

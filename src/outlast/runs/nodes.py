@@ -44,6 +44,8 @@ class NodeShard(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...] = ()
     step: int | None = None
+    # When each file was changed, in nanoseconds: a program may resume from its newest one.
+    changed_ns: dict[str, int] = {}
     # The sha256 of each file, or of its parts, by which equal files of several machines are recognised.
     digests: dict[str, str] = {}
 

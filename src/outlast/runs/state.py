@@ -253,6 +253,7 @@ def _new_attempt(event: ev.Placed) -> Attempt:
         number=event.attempt,
         machine=event.machine,
         members=event.members,
+        least=event.least,
         cloud=event.cloud,
         region=event.region,
         zone=event.zone,
@@ -314,6 +315,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 bytes=event.bytes,
                 changed_at=event.changed_at,
                 metrics=event.metrics,
+                nodes=event.nodes,
             )
             state = replace(state, checkpoints=(*state.checkpoints, saved))
             attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at)

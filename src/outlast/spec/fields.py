@@ -15,6 +15,7 @@ _REFERENCE = re.compile(
 )
 # Machines of one run.
 NODES_MAX = 256
+_NODES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 
 
@@ -77,11 +78,19 @@ def container(value: Any) -> str:
     return reference
 
 
-def nodes(value: Any) -> int:
-    """Read the number of machines of a run."""
+def nodes(value: Any) -> tuple[int, int]:
+    """Read the number of machines of a run: at most, and at least (0: exactly that many)."""
+    if isinstance(value, str) and (found := _NODES.fullmatch(value.strip())):
+        least, most = int(found[1]), int(found[2] or found[1])
+        if 2 <= least < most <= NODES_MAX:
+            return most, least
+        value = most if least == most else value
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NODES_MAX:
-        raise ValueError(f"expected a whole number from 1 to {NODES_MAX}, got {value!r}")
-    return value
+        raise ValueError(
+            f'expected a whole number from 1 to {NODES_MAX}, or a range such as "2..4" of at least 2 machines, '
+            f"got {value!r}"
+        )
+    return value, 0
 
 
 def exit_codes(value: Any) -> tuple[int, ...]:

@@ -197,6 +197,7 @@ def _machine(reader: Reader) -> MachineSpec:
     gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
     defaults = MachineSpec()
     clouds: tuple[str, ...] = reader.take("cloud", fields.clouds, defaults.clouds)
+    nodes, nodes_least = reader.take("nodes", fields.nodes, (1, 0))
     machine = MachineSpec(
         cloud=clouds[0],
         other_clouds=clouds[1:],
@@ -212,7 +213,8 @@ def _machine(reader: Reader) -> MachineSpec:
         container=reader.take("container", fields.container, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
-        nodes=reader.take("nodes", fields.nodes, 1),
+        nodes=nodes,
+        nodes_least=nodes_least,
     )
     machine = _with_defaults(machine, reader.table)
     if len(clouds) > 1 and machine.type:

@@ -36,8 +36,9 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     exclude_zones: tuple[str, ...] = ()
     # Cloud → the network of the machines there; a cloud that is missing has its default network.
     networks: dict[str, NetworkSpec] = {}
-    # The machines that execute one attempt together, all in one zone.
+    # The machines that execute one attempt together, all in one zone: at most, and at least (0: exactly `nodes`).
     nodes: int = 1
+    nodes_least: int = 0
 
     @property
     def clouds(self) -> tuple[str, ...]:

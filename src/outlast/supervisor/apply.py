@@ -313,6 +313,7 @@ class Applier:
             address_usd_per_hour=offer.address_usd_per_hour,
             machine=members[0],
             members=members if step.nodes > 1 else (),
+            least=step.least,
             ahead=step.ahead,
             at=self.clock(),
         )

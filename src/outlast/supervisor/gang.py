@@ -1,4 +1,4 @@
-"""The machines of a distributed run: which are lost, which stay for the next attempt, which to launch. Pure."""
+"""The machines of a distributed run: how many, which are lost, which stay, which to launch. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.clouds.traits import traits_of
 from outlast.runs.members import kept, survivors
 from outlast.runs.state import Attempt
 from outlast.supervisor.deadline import next_place
-from outlast.supervisor.world import LoseNode, RunView, World
+from outlast.supervisor.world import LoseNode, RunView, World, cooldown_until
 
 # A training that waits for a lost peer does not react to SIGTERM: it delays the next attempt by at most this.
 _GRACE_MAX_S = 30.0
@@ -29,8 +29,8 @@ def kept_with(world: World, view: RunView) -> Kept | None:
 
     All machines of an attempt are in one zone: it keeps them only where they are, at their price.
     """
-    last, left = view.state.last, survivors(view.state)
-    if last is None or not left or last.nodes != view.spec.machine.nodes:
+    last, left, nodes = view.state.last, survivors(view.state), view.spec.machine.nodes
+    if last is None or not left:
         return None
     running = {
         rank: name
@@ -42,11 +42,41 @@ def kept_with(world: World, view: RunView) -> Kept | None:
     offer = next((one for one in offers if (one.cloud, one.zone, one.type) == place), None)
     if not running or offer is None or world.is_silent(last.cloud, last.zone):
         return None
+    if last.nodes != nodes:
+        running = dict(enumerate(name for _, name in sorted(running.items())[:nodes]))
+    if last.least and len(running) < nodes and cooldown_until(world, offer, nodes) > world.now:
+        return None  # the zone has refused this many: fewer will do
     if view.spec.uses_policy:
         best = next_place(world, view)
         if best is not None and (not isinstance(best, Offer) or (best.zone, best.spot) != (last.zone, last.spot)):
             return None
     return Kept(offer=offer, machines=running)
+
+
+def sizes(view: RunView) -> tuple[int, ...]:
+    """Return how many machines the next attempt may have, the best number first.
+
+    A range is tried from its end, in ever smaller steps, and with the machines that are left.
+    """
+    machine, checkpoints = view.spec.machine, view.state.checkpoints
+    least = machine.nodes_least or machine.nodes
+    if least == machine.nodes:
+        return (machine.nodes,)
+    if checkpoints and (bound := checkpoints[-1].nodes):
+        return (bound,)
+    found = {machine.nodes}
+    while (smallest := min(found)) > least:
+        found.add((smallest + least) // 2)
+    left = len(survivors(view.state))
+    return tuple(sorted(found | ({left} if least <= left <= machine.nodes else set()), reverse=True))
+
+
+def with_nodes(view: RunView, nodes: int) -> RunView:
+    """Return the view of a run that needs exactly this many machines."""
+    if nodes == view.spec.machine.nodes:
+        return view
+    replace = msgspec.structs.replace
+    return replace(view, spec=replace(view.spec, machine=replace(view.spec.machine, nodes=nodes)))
 
 
 def missing_members(world: World, view: RunView, attempt: Attempt) -> dict[int, str]:

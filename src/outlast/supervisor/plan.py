@@ -11,7 +11,7 @@ from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
 from outlast.supervisor.deadline import leaves_boot, move_of, next_move
-from outlast.supervisor.gang import kept_with, missing_members, node_losses
+from outlast.supervisor.gang import Kept, kept_with, missing_members, node_losses, sizes, with_nodes
 from outlast.supervisor.group_rules import member_release, waiting_reason
 from outlast.supervisor.limits import Tally, add_machine, failure, limit_step, machine_limit, report_s, tallies
 from outlast.supervisor.world import (
@@ -166,15 +166,35 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     if view.offers_error:
         yield from _wait(view, f"{cloud} does not list its offers: {view.offers_error}", 0.0)
         return
-    nodes, keeps = view.spec.machine.nodes, kept_with(world, view)
-    chosen = machine_limit(view, shared) or (keeps.offer if keeps is not None else choose(world, view))
+    found = [_place(world, one, keeps, shared) for one, keeps in _sized(world, view)]
+    chosen = next((one for one in found if isinstance(one, PlaceAttempt)), found[0])
     if isinstance(chosen, Wait):
         yield from _wait(view, chosen.why, chosen.until)
-    elif isinstance(chosen, Fail):
-        yield chosen
     else:
-        names = keeps.machines if keeps is not None else {}
-        yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen, nodes=nodes, kept=names)
+        yield chosen
+
+
+def _sized(world: World, view: RunView) -> list[tuple[RunView, Kept | None]]:
+    """Return the view for each number of machines that the next attempt may have, with the machines that it keeps."""
+    found = [(one, kept_with(world, one)) for one in (with_nodes(view, nodes) for nodes in sizes(view))]
+    # Machines that are left and suffice are worth more than a larger number elsewhere.
+    return [one for one in found if one[1] is not None] or found
+
+
+def _place(world: World, view: RunView, keeps: Kept | None, shared: tuple[Tally, ...]) -> PlaceAttempt | Wait | Fail:
+    """Return the next attempt, with the machines that it keeps."""
+    machine = view.spec.machine
+    chosen = machine_limit(view, shared) or (keeps.offer if keeps is not None else choose(world, view))
+    if isinstance(chosen, Wait | Fail):
+        return chosen
+    return PlaceAttempt(
+        run=view.run,
+        attempt=len(view.state.attempts) + 1,
+        offer=chosen,
+        nodes=machine.nodes,
+        least=machine.nodes_least,
+        kept=keeps.machines if keeps is not None else {},
+    )
 
 
 def _plan_move(world: World, view: RunView, working: Attempt, shared: tuple[Tally, ...]) -> Iterator[Step]:

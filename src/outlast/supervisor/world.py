@@ -94,8 +94,9 @@ class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run: str
     attempt: int
     offer: Offer
-    # Of a distributed run: its size, and the machines that it keeps by rank.
+    # Of a distributed run: its size, the size with which it can do (0: none), and the machines that it keeps by rank.
     nodes: int = 1
+    least: int = 0
     kept: dict[int, str] = {}
     # The run works on, and moves only when this attempt has a machine.
     ahead: bool = False

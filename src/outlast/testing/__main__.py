@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import time
+from functools import partial
 
 from outlast.testing.simulate import WorldResult, simulate, simulate_nodes
 
@@ -17,8 +18,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="replay one world; if it fails, print its whole story")
     parser.add_argument("--nodes", action="store_true", help="worlds with distributed runs")
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--elastic", action="store_true", help="worlds with distributed runs of a range of machines")
     options = parser.parse_args()
-    run_world = simulate_nodes if options.nodes else simulate
+    run_world = (
+        simulate_nodes if options.nodes else partial(simulate_nodes, elastic=True) if options.elastic else simulate
+    )
     if options.seed is not None:
         return _report(run_world(options.seed))
     first, _, last = options.seeds.partition(":")

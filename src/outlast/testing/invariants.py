@@ -49,8 +49,16 @@ class RunRecord:
 
     @property
     def nodes(self) -> int:
-        """The number of machines of each attempt."""
+        """The number of machines of each attempt; of a range, the largest."""
         return int(self.spec["machine"]["nodes"])
+
+    @property
+    def nodes_least(self) -> int:
+        return int(self.spec["machine"]["nodes_least"]) or self.nodes
+
+    def nodes_of(self, attempt: int) -> int:
+        """Return the number of machines of one attempt."""
+        return len(self.of("placed")[attempt - 1]["members"]) or 1
 
     @property
     def ended(self) -> bool:

@@ -21,6 +21,8 @@ def check_event(store: SimStore, cloud: SimCloud, record: RunRecord, event: dict
         return
     if event["event"] == "saved":
         a_joint_checkpoint_is_complete(store, record, event)
+    if event["event"] == "started":
+        parts_are_resumed_by_as_many(record, event)
     if event["event"] == "placed":
         all_machines_are_in_one_zone(cloud, record, event)
         survivors_are_not_doubled(cloud, record, event)
@@ -56,17 +58,27 @@ def a_joint_checkpoint_is_complete(store: SimStore, record: RunRecord, event: di
         require(right, "a_joint_checkpoint_is_complete", what)
     if any(key.startswith(f"runs/{record.run}/parts/") for key in store.damaged):
         return
-    expected = set(range(record.nodes)) if own else {0}
+    expected = set(range(record.nodes_of(event["attempt"]))) if own else {0}
     what = f"{record.run} {event['checkpoint']} ({layout}): steps by rank {steps}"
     require(steps.keys() >= expected, "a_joint_checkpoint_is_complete", what)
     require(len({steps[rank] for rank in expected}) == 1, "a_joint_checkpoint_is_complete", what)
 
 
+def parts_are_resumed_by_as_many(record: RunRecord, event: dict[str, Any]) -> None:
+    """A checkpoint of parts is resumed with the number of machines that saved it."""
+    saved = [one for one in record.of("saved") if one["checkpoint"] == event["resumed_from"]]
+    if saved and str(record.spec["params"]["layout"]) in ("shards", "same"):
+        before, now = record.nodes_of(saved[0]["attempt"]), record.nodes_of(event["attempt"])
+        what = f"{record.run}: {event['resumed_from']} of {before} machines resumed by {now}"
+        require(before == now, "parts_are_resumed_by_as_many", what)
+
+
 def all_machines_are_in_one_zone(cloud: SimCloud, record: RunRecord, event: dict[str, Any]) -> None:
-    """All machines of an attempt are in one zone, and each is there once."""
+    """All machines of an attempt are in one zone, each is there once, and they are as many as the run needs."""
     names = machines_of(event)
     what = f"{record.run}: attempt {event['attempt']} in {event['zone']} with {names}"
-    require(len(set(names)) == record.nodes, "all_machines_are_in_one_zone", what)
+    right = len(set(names)) == len(names) and record.nodes_least <= len(names) <= record.nodes
+    require(right, "all_machines_are_in_one_zone", what)
     zones = {cloud.by_name[name].facts.zone for name in names if name in cloud.by_name}
     require(zones <= {event["zone"]}, "all_machines_are_in_one_zone", f"{what}: {zones}")
 
@@ -86,10 +98,11 @@ def survivors_are_not_doubled(cloud: SimCloud, record: RunRecord, event: dict[st
     before, names = placed[-1], machines_of(event)
     kept = set(machines_of(before)) & set(names)
     gone = _given_up(record)
+    same_size = len(names) == len(machines_of(before))
     for rank, name in enumerate(machines_of(before)):
         what = f"{record.run}: attempt {event['attempt']}, rank {rank}"
         if name in names:
-            right = names[rank] == name and (before["attempt"], rank) not in gone
+            right = (not same_size or names[rank] == name) and (before["attempt"], rank) not in gone
             require(right, "survivors_are_not_doubled", f"{what}: {name} cannot be kept")
             continue
         machine = cloud.by_name.get(name)
@@ -97,7 +110,7 @@ def survivors_are_not_doubled(cloud: SimCloud, record: RunRecord, event: dict[st
         if kept and healthy and machine is not None and (before["attempt"], rank) not in gone:
             # A machine that has just become ready may be missing in the supervisor's view.
             fresh = cloud.scheduler.now - machine.facts.created_at < 2 * cloud.faults.listing_lag_s + 60.0
-            require(fresh, "survivors_are_not_doubled", f"{what}: {name} is alive, and {names[rank]} replaces it")
+            require(fresh, "survivors_are_not_doubled", f"{what}: {name} is alive, and not among {names}")
 
 
 def no_partial_run_is_billed(witness: Witness, now: float, *, lag_s: float) -> None:

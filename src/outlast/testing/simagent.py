@@ -19,14 +19,14 @@ from outlast.agent.checkpoint.joint import LeaderCommitter, MemberCommitter
 from outlast.agent.conductor import Conductor
 from outlast.agent.effects import AgentEvent, NoticeReceived, OutputsReport, RunOver, TurnReport, drive
 from outlast.agent.instance import Notice
-from outlast.agent.node import ALONE, Node, NodePlace, next_attempt
+from outlast.agent.node import ALONE, Node, NodePlace, next_attempt, place_in
 from outlast.agent.node_effects import NodeEffects
 from outlast.agent.paths import AttemptPaths
 from outlast.agent.retry import retry
 from outlast.errors import OutlastError, WorkspaceError
 from outlast.runs.checkpoints import restore
 from outlast.runs.events import Ending
-from outlast.runs.state import Checkpoint
+from outlast.runs.state import Attempt, Checkpoint
 from outlast.store.parallel import one_by_one
 from outlast.testing import simplace
 from outlast.testing.scheduler import Actor, Mailbox, Scheduler, SchedulerLock
@@ -70,17 +70,18 @@ class SimAgent(NodeEffects):
         *,
         root: str,
         before: SimAgent | None = None,
-        number: int = 0,
+        following: Attempt | None = None,
     ) -> None:
-        """`before` carried out an earlier attempt of a distributed run on this machine; `number` is the next one."""
+        """`before` carried out an earlier attempt of a distributed run on this machine; `following` is the next one."""
         self.scheduler = scheduler
         self.store = store
         self.root = root
         self.cloud = cloud
         self.machine = machine
         metadata = machine.boot.metadata
-        self.run, self.number = metadata["outlast-run"], number or int(metadata["outlast-attempt"])
-        self.place: NodePlace = ALONE if before is None else before.place
+        self.run = metadata["outlast-run"]
+        self.number = int(metadata["outlast-attempt"]) if following is None else following.number
+        self.place: NodePlace = ALONE if following is None else place_in(following, machine.facts.name)
         self.actor: Actor = Actor(scheduler, "agent", f"agent {machine.facts.name}") if before is None else before.actor
         self.actor.crashed = lambda: machine.incidents.append("killed at a point")
         machine.agent = self.actor
@@ -130,9 +131,9 @@ class SimAgent(NodeEffects):
             self.place = simplace.find_place(self)
         agent = self
         agent.carry_out()
-        while agent.place.nodes > 1 and (number := simplace.await_next(agent)):
+        while agent.place.nodes > 1 and (following := simplace.await_next(agent)):
             agent = type(self)(
-                self.scheduler, self.store, self.cloud, self.machine, root=self.root, before=agent, number=number
+                self.scheduler, self.store, self.cloud, self.machine, root=self.root, before=agent, following=following
             )
             agent.carry_out()
         # The agent deletes its machine if no supervisor does.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outlast.agent.checkpoint.commit import Committer
-from outlast.agent.node import Node, NodePlace
+from outlast.agent.node import Node, NodePlace, place_in
 from outlast.clouds.traits import BUILT_IN, DEFAULT_CLOUD
 from outlast.errors import OutlastError
 from outlast.runs.state import Attempt
@@ -24,8 +24,7 @@ _NEXT_S = 120.0
 
 def find_place(agent: SimAgent) -> NodePlace:
     state, name = agent.retried(agent.workspace.story(agent.run).refresh), agent.machine.facts.name
-    machines = state.attempts[agent.number - 1].machines
-    return NodePlace(rank=machines.index(name), nodes=len(machines), machine=name)
+    return place_in(state.attempts[agent.number - 1], name)
 
 
 def make_node(agent: SimAgent) -> Node:
@@ -44,8 +43,8 @@ def make_node(agent: SimAgent) -> Node:
     )
 
 
-def await_next(agent: SimAgent) -> int:
-    """Wait for the next attempt that keeps this machine. Returns its number; 0 if there is none."""
+def await_next(agent: SimAgent) -> Attempt | None:
+    """Wait for the next attempt that keeps this machine. Returns None if there is none."""
     story, until = agent.workspace.story(agent.run), agent.actor.monotonic() + _NEXT_S
     while agent.actor.monotonic() < until:
         try:
@@ -55,9 +54,9 @@ def await_next(agent: SimAgent) -> int:
         if found is False:
             break
         if isinstance(found, Attempt):
-            return found.number
+            return found
         agent.actor.sleep(_POLL_S)
-    return 0
+    return None
 
 
 def committer_of(agent: SimAgent) -> Callable[..., Committer]:

@@ -123,7 +123,7 @@ class Simulation:
         crashes: int = 1000,
         no_progress: int = 1000,
         max_hours: float = 0.0,
-        nodes: int = 1,
+        nodes: int | str = 1,
         layout: str = "",
         kind: str = "",
     ) -> None:
@@ -392,8 +392,8 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
     return world.run()
 
 
-def simulate_nodes(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
-    """Simulate the world of one seed with distributed runs."""
+def simulate_nodes(seed: int, *, kind: type[Simulation] = Simulation, elastic: bool = False) -> WorldResult:
+    """Simulate the world of one seed with distributed runs, of a fixed number of machines or of a range."""
     world = kind(seed)
-    populate_nodes(world, seed)
+    populate_nodes(world, seed, elastic=elastic)
     return world.run()

@@ -65,8 +65,11 @@ def _limit_workspace(world: Simulation, money: random.Random, rules: random.Rand
         world.limit_workspace(Limits(cost_usd=cost_usd, per="total", max_machines=max_machines))
 
 
-def populate_nodes(world: Simulation, seed: int) -> None:
-    """Add users with distributed runs, which may compete for the room of the zones, and the faults of the seed."""
+def populate_nodes(world: Simulation, seed: int, *, elastic: bool = False) -> None:
+    """Add users with distributed runs, which may compete for the room of the zones, and the faults of the seed.
+
+    With `elastic`, the runs can do with fewer machines, and some zones have no room for all.
+    """
     rng = random.Random(f"nodes {seed}")
     rare = random.Random(f"rare {seed}")
     notices_only = rng.random() < _NOTICES_ONLY
@@ -80,12 +83,16 @@ def populate_nodes(world: Simulation, seed: int) -> None:
         # Room for one of them in each zone, and for a part of the other.
         for zone in ZONES:
             world.cloud.capacity[zone] = max(nodes) + rng.randrange(0, min(nodes))
+    if elastic:
+        nodes = [max(3, count) for count in nodes]
+        for zone in ZONES:
+            world.cloud.capacity[zone] = rng.randint(2, max(nodes) + 1)
     for count in nodes:
         world.add_user(
             steps=rng.randint(4, 40),
             pace_s=rng.choice([1.0, 5.0, 20.0]),
             at_s=rng.uniform(0, 60.0),
-            nodes=count,
+            nodes=f"2..{count}" if elastic else count,
             layout=rng.choice(LAYOUTS),
             kind=rng.choice(KINDS),
             secret="hush" if rng.random() < 0.2 else "",

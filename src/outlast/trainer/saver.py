@@ -21,7 +21,7 @@ _RANKS_S = 600.0
 
 
 def carry_out(request: dict[str, Any], arena: Arena) -> None:
-    """Write one rank's part; the first rank of a folder publishes the checkpoint when all others have written theirs."""
+    """Write one rank's part; the first rank of a folder publishes the checkpoint once all have written theirs."""
     staged = os.path.join(request["folder"], folder_name(request["step"]) + ".tmp")
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.database import copy_database
@@ -53,6 +53,8 @@ class Committer:
         self._copy = os.path.join(paths.home, "checkpoint-copy")
         self._count = 0
         self._reported_metric = False
+        # The machines that save together.
+        self.nodes = 1
         # Why a stored snapshot is not committed yet: other machines of the run have not stored theirs.
         self.waiting = ""
 
@@ -80,9 +82,19 @@ class Committer:
         self.committed = snapshot
 
     def _record(
-        self, snapshot: FolderSnapshot, files: tuple[StoredFile, ...], folders: frozenset[str] = frozenset()
+        self,
+        snapshot: FolderSnapshot,
+        files: tuple[StoredFile, ...],
+        folders: frozenset[str] = frozenset(),
+        *,
+        changed_ns: Mapping[str, int] | None = None,
+        needed_nodes: int = 0,
     ) -> bool:
-        """Write the manifest and `Saved`, and prune. Returns False if a later attempt has fenced this one."""
+        """Write the manifest and `Saved`, and prune. Returns False if a later attempt has fenced this one.
+
+        `changed_ns`: when files of other nodes were changed. `needed_nodes`: the number of nodes with which the
+        checkpoint can be resumed; 0: any number.
+        """
         step = step_of(snapshot)
         # A new name for each try: the store may have written the last manifest although its answer was lost.
         self._count += 1
@@ -94,11 +106,18 @@ class Committer:
             files=files,
             folders=tuple(sorted(snapshot.folders | folders)),
             step=step,
-            changed_ns={path: changed_ns for path, (_, changed_ns, _) in snapshot.files.items()},
+            nodes=self.nodes,
+            changed_ns={**(changed_ns or {}), **times_of(snapshot)},
         )
         write_manifest(self.attempt.workspace.bucket, manifest, self.parts)
-        metrics, changed_at = self._metrics(snapshot, step), snapshot.changed_at
-        if not self.attempt.saved(name, step=step, size=manifest.bytes, changed_at=changed_at, metrics=metrics):
+        if not self.attempt.saved(
+            name,
+            step=step,
+            size=manifest.bytes,
+            changed_at=snapshot.changed_at,
+            metrics=self._metrics(snapshot, step),
+            nodes=needed_nodes,
+        ):
             return False
         self._prune(name)
         return True
@@ -177,6 +196,11 @@ class Committer:
             )
         except WorkspaceError as problem:
             self.report(f"old checkpoints could not be deleted now: {problem}")
+
+
+def times_of(snapshot: FolderSnapshot) -> dict[str, int]:
+    """Return when each file was changed, in nanoseconds."""
+    return {path: changed_ns for path, (_, changed_ns, _) in snapshot.files.items()}
 
 
 def links_of(snapshot: FolderSnapshot) -> tuple[StoredFile, ...]:

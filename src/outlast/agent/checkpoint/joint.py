@@ -7,12 +7,13 @@ another machine has still written nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from outlast.agent.checkpoint.commit import Committer, links_of
+from outlast.agent.checkpoint.commit import Committer, links_of, times_of
 from outlast.agent.checkpoint.snapshot import FolderSnapshot, step_of
 from outlast.agent.node import Node
 from outlast.errors import WorkspaceError
@@ -23,6 +24,8 @@ from outlast.store.parts import Parts, StoredFile, parts_prefix
 
 # Saves of rank 0 after which a machine that has written nothing is taken for one that never writes.
 _SAVES = 2
+# The file in which `torch.distributed.checkpoint` records the parts of a checkpoint.
+_DCP_INDEX = ".metadata"
 # Exit codes of a command that succeeded, or that handled SIGTERM or SIGINT.
 _ORDERLY = (0, 143, 130)
 
@@ -59,7 +62,7 @@ class JointCommitter(Committer):
 
     def __init__(self, *arguments: Any, node: Node, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.node = node
+        self.node, self.nodes = node, node.nodes
         # Path → the rank that wrote it, of restored files; and the folder as it was restored.
         self.owners: dict[str, int] = {}
         self.base: FolderSnapshot | None = None
@@ -79,12 +82,13 @@ class JointCommitter(Committer):
         return path in self.base.files and snapshot.files.get(path) == self.base.files[path]
 
     def _shard(self, snapshot: FolderSnapshot, files: tuple[StoredFile, ...]) -> NodeShard:
-        digests = _digests(self.parts, files)
+        times = times_of(snapshot)
         return NodeShard(
             files=files + links_of(snapshot),
             folders=tuple(sorted(snapshot.folders)),
             step=step_of(snapshot),
-            digests=digests,
+            changed_ns={file.path: times[file.path] for file in files if file.path in times},
+            digests=_digests(self.parts, files),
         )
 
 
@@ -137,6 +141,8 @@ class LeaderCommitter(JointCommitter):
 
     def restored(self, manifest: Manifest, snapshot: FolderSnapshot) -> None:
         super().restored(manifest, snapshot)
+        if manifest.nodes != self.node.nodes:
+            return  # other machines write: they are recognised as in the first attempt
         self.writers = set(manifest.writers - {0})
         self.quiet = set(self.node.others) - self.writers
 
@@ -218,12 +224,24 @@ class LeaderCommitter(JointCommitter):
         files = merged(shards)
         folders -= {file.path for file in files}
         self.stored = [one for one in self.stored if one.number > stored.number]
-        if not self._record(stored.snapshot, files, folders):
+        times = {path: at for shard in shards.values() for path, at in shard.changed_ns.items()}
+        needed = self._needed_nodes(files)
+        if not self._record(stored.snapshot, files, folders, changed_ns=times, needed_nodes=needed):
             return False
         self.step = stored.shard.step
         self._joined |= numbers
         self._drop_superseded()
         return True
+
+    def _needed_nodes(self, files: tuple[StoredFile, ...]) -> int:
+        """Return the number of nodes with which these files can be resumed; 0: any number.
+
+        A file of another node than the first is a part, of which each node needs its own. With an index,
+        `torch.distributed.checkpoint` reads the parts of any number of nodes.
+        """
+        parts = any(file.node for file in files)
+        indexed = any(os.path.basename(file.path) == _DCP_INDEX for file in files)
+        return self.node.nodes if parts and not indexed else 0
 
     def _pending(self) -> frozenset[str]:
         return frozenset(part.key for one in self.stored for file in one.shard.files for part in file.parts)
