@@ -14,20 +14,22 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 
-def write_wheel(folder: Path, name: str, *, text: str = "", requires: tuple[str, ...] = ()) -> Path:
+def write_wheel(
+    folder: Path, name: str, *, version: str = "1.0", text: str = "", requires: tuple[str, ...] = ()
+) -> Path:
     """Write a wheel with one module of the package's name, and a program that imports it."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = f"{name}-1.0.dist-info"
+    about = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
         f"{name}.py": text or f"NAME = {name!r}\n\ndef main():\n    print('program of', NAME)\n",
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{about}/entry_points.txt": f"[console_scripts]\n{name}-program = {name}:main\n",
     }
     rows = [f"{path},sha256={_digest(body)},{len(body)}\n" for path, body in files.items()]
     files[f"{about}/RECORD"] = "".join(rows) + f"{about}/RECORD,,\n"
-    path = folder / f"{name}-1.0-py3-none-any.whl"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for member, body in files.items():
             archive.writestr(member, body)

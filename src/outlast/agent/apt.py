@@ -51,3 +51,12 @@ def _install(package: str) -> str:
             lines = (done.stderr or done.stdout).strip().splitlines()
             return lines[-1] if lines else f"`apt-get {step[0]}` exited with {done.returncode}"
     return ""
+
+
+def install_git(report: Callable[[str], None]) -> None:
+    """Install git if the machine, which outlast may change, lacks it. Raises OSError."""
+    if shutil.which("git") or not can_install():
+        return
+    report("installing git, because this image lacks it")
+    if failed := install("git", report):
+        raise OSError(f"`apt-get` cannot install git: {failed}")

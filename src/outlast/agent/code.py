@@ -96,12 +96,9 @@ def _move_into(staged: str, folder: str) -> None:
 
 
 def ensure_git(record: CodeRecord, report: Callable[[str], None]) -> None:
-    """Install git if the code is a repository and the machine, which outlast may change, lacks it. Raises OSError."""
-    if record.kind != "git" or shutil.which("git") or not apt.can_install():
-        return
-    report("installing git, because this image lacks it")
-    if failed := apt.install("git", report):
-        raise OSError(f"[code] git: `apt-get` cannot install git: {failed}")
+    """Install git if the code is a repository. Raises OSError."""
+    if record.kind == "git":
+        apt.install_git(report)
 
 
 def clear_for_code(folder: str, report: Callable[[str], None]) -> None:

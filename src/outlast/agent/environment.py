@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 
 import outlast
+from outlast.agent import apt
 from outlast.agent.paths import image_environment
 from outlast.agent.retry import retry
 from outlast.code.environment import EnvironmentRecord
@@ -35,6 +36,7 @@ def machine_installer(
         uv=lambda: _uv(bucket, uv_url, root),
         uv_path=lambda: shutil.which("uv") or _uv_path(uv_url, root),
         library=_library,
+        git=lambda: apt.install_git(report),
         settings=settings,
     )
     return Installer(bucket, record, root=root, tools=tools, report=report, progress=progress)
@@ -122,11 +124,11 @@ def store_environment(installer: Installer, report: Report) -> None:
     The machine that stores one deletes those that no machine has used for a while.
     """
     try:
-        if installer.built:
+        if installer.is_new:
             installer.store()
             for key in prune(installer.bucket):
                 report(f"environment: deleted {key}, which no machine has used for 30 days")
-        elif installer.fetched:
+        if installer.came_from_workspace:
             installer.mark_used()
     except (OutlastError, OSError) as problem:
         report(f"environment: could not be stored in the workspace: {problem}")

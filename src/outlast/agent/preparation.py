@@ -216,7 +216,7 @@ class AgentPreparation(NodeEffects, HandoffEffects):
             raise OSError(problem.message) from problem
         if installer.needs_uv:
             self.watch.spawn(lambda: fetch_uv(installer, report))
-        if installer.built or installer.fetched:
+        if installer.is_new or installer.came_from_workspace:
             # Storing may take minutes, and the command need not wait for it.
             self.watch.spawn(lambda: store_environment(installer, report))
 

@@ -4,6 +4,7 @@ environments/DIGEST/lock                     the requirements; never deleted: ol
 environments/DIGEST/PLATFORM.json            names the archive of a platform; create-only, so that one builder wins
 environments/DIGEST/PLATFORM-NONCE.tar.zst   the archive
 environments/DIGEST/PLATFORM.used            renewed by machines that unpack it
+environments/python-3.13/…                   the same for a Python that images lack (`pythons.py`)
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Archive(msgspec.Struct, frozen=True):
     key: str
     bytes: int
     unpacked_bytes: int = 0
+    # The folder that was packed, if its name matters.
+    name: str = ""
 
 
 class DamagedArchive(Exception):
@@ -53,7 +56,7 @@ def find_archive(bucket: Bucket, record: EnvironmentRecord, platform: str) -> Ar
         return None
 
 
-def store(bucket: Bucket, record: EnvironmentRecord, platform: str, folder: str) -> bool:
+def store(bucket: Bucket, record: EnvironmentRecord, platform: str, folder: str, *, name: str = "") -> bool:
     """Pack a folder and store it, unless another builder was first. Return whether it was stored."""
     if find_archive(bucket, record, platform) is not None:
         return False
@@ -62,7 +65,7 @@ def store(bucket: Bucket, record: EnvironmentRecord, platform: str, folder: str)
     try:
         size = pack(folder, draft)
         bucket.upload(key, draft)
-        found = Archive(key=key, bytes=os.stat(draft).st_size, unpacked_bytes=size)
+        found = Archive(key=key, bytes=os.stat(draft).st_size, unpacked_bytes=size, name=name)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(draft)

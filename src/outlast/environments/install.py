@@ -22,6 +22,7 @@ from outlast.code.environment import EnvironmentRecord
 from outlast.environments import archive
 from outlast.environments.complete import complete, create_plain
 from outlast.environments.detect import conda_program
+from outlast.environments.pythons import FOLDER, fetch_python, mark_python_used, store_python
 from outlast.errors import Missing, OutlastError
 from outlast.kit.uv import NETWORK, reason_of
 from outlast.store.bucket import Bucket
@@ -56,7 +57,8 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tag(self) -> str:
         """Return the platform of environments that are made with it. They refer to its path."""
-        place = hashlib.sha256(self.path.encode()).hexdigest()[:8]
+        # uv names a Python that it installed by a link, too.
+        place = hashlib.sha256(os.path.realpath(self.path).encode()).hexdigest()[:8]
         return f"linux-{platform.machine()}-python{self.version}-{place}"
 
 
@@ -69,6 +71,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     uv_path: Callable[[], str]
     # Return the folders with outlast, and with its libraries for a Python such as `3.12`.
     library: Callable[[str], Sequence[str]]
+    # Install git if it is missing: a requirement is a repository.
+    git: Callable[[], None] = lambda: None
     # Settings of uv.
     settings: dict[str, str] = {}
 
@@ -98,6 +102,9 @@ class Installer:
         self.built = False
         # The environment came from the workspace.
         self.fetched = False
+        # The same for its Python.
+        self._downloaded_python = False
+        self._fetched_python = False
         # The environment can be used before `tools.uv` is called.
         self.needs_uv = False
 
@@ -144,17 +151,32 @@ class Installer:
         wanted, oldest = self.record.python, self.record.python_min
         if wanted == _OURS:
             return True
-        others = shutil.which(f"python{wanted}") or os.path.isdir(os.path.join(self.root, "python"))
+        others = shutil.which(f"python{wanted}") or os.path.isdir(os.path.join(self.root, FOLDER))
         return not others and _number(oldest) <= _number(_OURS)
 
+    @property
+    def is_new(self) -> bool:
+        """Return whether the workspace lacks a part of this environment."""
+        return self.built or self._downloaded_python
+
+    @property
+    def came_from_workspace(self) -> bool:
+        return self.fetched or self._fetched_python
+
     def store(self) -> None:
-        """Store an environment that was built here, unless another machine was first. May take minutes."""
-        archive.store(self.bucket, self.record, self.python().tag, self.path)
-        self.built = False
+        """Store what was built or downloaded here, unless another machine was first. May take minutes."""
+        if self.built:
+            archive.store(self.bucket, self.record, self.python().tag, self.path)
+        if self._downloaded_python:
+            store_python(self.bucket, self.record.python, self.python().path, self.root)
+        self.built = self._downloaded_python = False
 
     def mark_used(self) -> None:
-        """Record the use of an environment that came from the workspace."""
-        archive.mark_used(self.bucket, self.record, self.python().tag)
+        """Record the use of what came from the workspace."""
+        if self.fetched:
+            archive.mark_used(self.bucket, self.record, self.python().tag)
+        if self._fetched_python:
+            mark_python_used(self.bucket, self.record.python)
 
     def python(self) -> Interpreter:
         """Return the Python for the environment: of the recorded version, else one that the lock allows.
@@ -166,14 +188,21 @@ class Installer:
             found = self._find(wanted, "--no-python-downloads")
             if found is None and oldest != wanted:
                 found = self._find(f">={oldest},<3.15", "--no-python-downloads")
-            if found is None:
-                self._report(f"environment: this image has no Python {wanted}: downloading it")
-                self._run_uv("python", "install", "--quiet", wanted, what=f"Python {wanted}", hint=_PYTHON_HINT)
-                found = self._find(wanted, "--managed-python")
-            if found is None:
-                raise EnvironmentFailed(f"Python {wanted} is not on this machine", hint=_PYTHON_HINT)
-            self._python = found
+            self._python = found or self._bring_python(wanted)
         return self._python
+
+    def _bring_python(self, wanted: str) -> Interpreter:
+        """Return a Python that the image lacks: from the workspace, else downloaded. Raises EnvironmentFailed."""
+        self._fetched_python = fetch_python(self.bucket, wanted, self.root, self._report)
+        if self._fetched_python and (found := self._find(wanted, "--managed-python")):
+            return found
+        self._report(f"environment: this image has no Python {wanted}: downloading it")
+        self._run_uv("python", "install", "--quiet", wanted, what=f"Python {wanted}", hint=_PYTHON_HINT)
+        found = self._find(wanted, "--managed-python")
+        if found is None:
+            raise EnvironmentFailed(f"Python {wanted} is not on this machine", hint=_PYTHON_HINT)
+        self._downloaded_python = True
+        return found
 
     def _find(self, version: str, *options: str) -> Interpreter | None:
         done = self._call_uv("python", "find", "--system", *options, version)
@@ -216,17 +245,20 @@ class Installer:
         self._run_uv("venv", *options, self.path, what="creating the environment")
         if not self.record.packages:
             return
-        lock = self.path + ".lock"
-        with open(lock, "wb") as file:
-            file.write(self.bucket.get(self.record.lock_key))
+        listed = self.path + ".txt"
+        body = self.bucket.get(self.record.lock_key)
+        with open(listed, "wb") as file:
+            file.write(body)
+        if b"git+" in body:
+            self.tools.git()
         target = ("--python", os.path.join(self.path, "bin", "python"))
         torch = ("--torch-backend", self.record.torch) if self.record.torch else ()
         self._run_uv(
-            *("pip", "install", "--no-deps", *target, "--requirement", lock, *torch),
+            *("pip", "install", "--no-deps", *target, "--requirement", listed, *torch),
             what=f"installing {self.record.file}",
             hint=_INDEX_HINT,
         )
-        os.unlink(lock)
+        os.unlink(listed)
 
     def _build_conda(self) -> None:
         program = conda_program()
@@ -269,9 +301,11 @@ class Installer:
 
     def _variables(self) -> dict[str, str]:
         settings = {
-            "UV_PYTHON_INSTALL_DIR": os.path.join(self.root, "python"),
+            "UV_PYTHON_INSTALL_DIR": os.path.join(self.root, FOLDER),
             # The cache and the environment may be on different disks.
             "UV_LINK_MODE": "copy",
+            # A lock has the hash of every package: the index from which it comes does not matter.
+            **({"UV_INDEX_STRATEGY": "unsafe-best-match"} if self.record.kind == "uv" else {}),
             # Certificates of the image: a proxy or a mirror may have its own.
             "UV_SYSTEM_CERTS": "1",
             "UV_NATIVE_TLS": "1",

@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import re
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,6 +23,7 @@ from outlast.kit.uv import NETWORK, UvFailed, run_uv
 
 _HINT = 'repair the file, or run without it: environment = "none"'
 _NETWORK_HINT = "check your network and the address of the package index; a `uv.lock` needs no index at submit"
+_PYPI = "https://pypi.org/simple"
 _CREDENTIALS = re.compile(r"(://)[^/@\s]+@")
 _INDEX = re.compile(r"^\s*(-i|--index-url|--extra-index-url|-f|--find-links)\b|^\[\[tool\.uv\.index\]\]", re.MULTILINE)
 # A file that a list of requirements includes.
@@ -63,10 +65,26 @@ def resolve(folder: str, detected: Detected, *, extras: Sequence[str] = (), torc
 
 
 def _export(folder: str, extras: Sequence[str]) -> str:
-    """Export uv.lock as it is: it fails if the lock does not match pyproject.toml."""
+    """Export uv.lock as it is, with its package indexes. It fails if the lock does not match pyproject.toml."""
     options = [option for extra in extras for option in ("--extra", extra)]
     arguments = ("export", "--quiet", "--locked", "--no-dev", "--no-emit-project", "--no-header", "--no-annotate")
-    return run_uv([*arguments, "--format", "requirements.txt", *options], what="uv export", cwd=folder)
+    exported = run_uv([*arguments, "--format", "requirements.txt", *options], what="uv export", cwd=folder)
+    return "".join(f"{line}\n" for line in _indexes(folder)) + exported
+
+
+def _indexes(folder: str) -> list[str]:
+    """Return the options that name the package indexes of uv.lock; none if it uses the default one alone.
+
+    The export names none, and older versions of uv have no option for it.
+    """
+    with open(os.path.join(folder, "uv.lock"), "rb") as file:
+        packages = tomllib.load(file).get("package", [])
+    used = dict.fromkeys(str(one.get("source", {}).get("registry", "")) for one in packages)
+    urls = [url for url in used if url.startswith(("http://", "https://", "file:"))]
+    others = [url for url in urls if url.rstrip("/") != _PYPI]
+    # A lock that never uses PyPI comes from a mirror.
+    default = others[:1] if len(others) == len(urls) else []
+    return [f"--index-url {url}" for url in default] + [f"--extra-index-url {url}" for url in others[len(default) :]]
 
 
 def _compile(folder: str, detected: Detected, extras: Sequence[str], torch: str) -> str:

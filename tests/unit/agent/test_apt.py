@@ -45,7 +45,7 @@ def test_git_is_installed_once_for_code_in_a_repository(programs: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="outlast installs programs only as root")
 def test_a_mirror_that_does_not_answer_is_named(programs: Path) -> None:
     (programs / "silent").touch()
-    with pytest.raises(OSError, match=r"\[code\] git: `apt-get` cannot install git: E: Unable to fetch"):
+    with pytest.raises(OSError, match="`apt-get` cannot install git: E: Unable to fetch"):
         ensure_git(REPOSITORY, lambda _: None)
 
 
