@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 
 # Other programs use apt at boot, so wait for its lock.
 _APT = ("apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
 _APT_S = 900.0
 _TRIES, _PAUSE_S = 3, 5.0
+_KEYS, _SOURCES = "/usr/share/keyrings", "/etc/apt/sources.list.d"
+_KEY_S = 60.0
 
 
 def can_install() -> bool:
@@ -51,6 +54,20 @@ def _install(package: str) -> str:
             lines = (done.stderr or done.stdout).strip().splitlines()
             return lines[-1] if lines else f"`apt-get {step[0]}` exited with {done.returncode}"
     return ""
+
+
+def add_repository(name: str, *, key_url: str, url: str) -> None:
+    """Add a repository with its signing key. Raises OSError."""
+    with urllib.request.urlopen(key_url, timeout=_KEY_S) as answer:
+        body = answer.read()
+    key = os.path.join(_KEYS, f"{name}.asc")
+    for path, text in (
+        (key, body),
+        (os.path.join(_SOURCES, f"{name}.list"), f"deb [signed-by={key}] {url} /\n".encode()),
+    ):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(text)
 
 
 def install_git(report: Callable[[str], None]) -> None:

@@ -13,6 +13,8 @@ from outlast.agent.instance import Instance
 from outlast.workspace import RunRequest
 
 _CDI = "/etc/cdi/nvidia.yaml"
+_TOOLKIT = "nvidia-container-toolkit"
+_NVIDIA = "https://nvidia.github.io/libnvidia-container"
 _IMAGES = 'use a machine image with docker or podman: `[machine] image`, or `[image] packages = ["podman"]`'
 Report = Callable[[str], None]
 
@@ -28,8 +30,8 @@ def engine_for(request: RunRequest, report: Report, *, instance: Instance | None
     if instance is None:
         return prepare(image, report)
     engine = _found_or_installed(image, report)
-    if engine.kind == "podman" and gpus:
-        _describe_gpus()
+    if engine.kind != "runc" and gpus:
+        _connect_gpus(engine, report)
     if engine.kind != "runc":
         _log_in(engine, image, instance, report)
     return prepare(image, report, engine=engine)
@@ -52,21 +54,39 @@ def _found_or_installed(image: str, report: Report) -> Engine:
     raise ContainerUnavailable(f"[machine] container: `apt-get` cannot install podman: {failed}", hint=_IMAGES)
 
 
-def _describe_gpus() -> None:
-    """Write the description of the GPUs that podman needs. Raises ContainerUnavailable."""
-    if os.path.exists(_CDI):
-        return
-    if not shutil.which("nvidia-ctk"):
-        raise ContainerUnavailable(
-            "[machine] container: podman reaches GPUs through the NVIDIA Container Toolkit, which this image lacks",
-            hint="use a machine image with `nvidia-container-toolkit`, or install it with `[image] run`",
-        )
-    argv = ["nvidia-ctk", "cdi", "generate", f"--output={_CDI}"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def _connect_gpus(engine: Engine, report: Report) -> None:
+    """Let an engine pass the GPUs on; install NVIDIA's toolkit for it if need be. Raises ContainerUnavailable."""
+    if not shutil.which("nvidia-ctk") and not os.path.exists(_CDI):
+        _install_toolkit(engine, report)
+        if engine.kind == "docker":  # it looks for the toolkit when it starts
+            _run_or_fail(["systemctl", "restart", "docker"])
+    if engine.kind == "podman" and not os.path.exists(_CDI):
+        _run_or_fail(["nvidia-ctk", "cdi", "generate", f"--output={_CDI}"])
+
+
+def _install_toolkit(engine: Engine, report: Report) -> None:
+    hint = f"use a machine image with `{_TOOLKIT}`, or install it with `[image] run`"
+    why = f"{engine.kind} reaches GPUs through the NVIDIA Container Toolkit, which this image lacks"
+    if not apt.can_install():
+        raise ContainerUnavailable(f"[machine] container: {why}", hint=hint)
+    report("installing the NVIDIA Container Toolkit, because this image lacks it")
+    try:
+        apt.add_repository(_TOOLKIT, key_url=f"{_NVIDIA}/gpgkey", url=f"{_NVIDIA}/stable/deb/$(ARCH)")
+        failed = apt.install(_TOOLKIT, report)
+    except OSError as problem:
+        failed = f"{_NVIDIA}/gpgkey: {problem}"
+    if failed:
+        raise ContainerUnavailable(f"[machine] container: {why}, and it cannot be installed: {failed}", hint=hint)
+
+
+def _run_or_fail(argv: list[str]) -> None:
+    """Run a program. Raises ContainerUnavailable."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise ContainerUnavailable(f"[machine] container: cannot run `{argv[0]}`: {problem.strerror}") from problem
     if done.returncode != 0:
-        raise ContainerUnavailable(
-            f"[machine] container: `nvidia-ctk cdi generate` failed: {done.stderr.strip()[-300:]}"
-        )
+        raise ContainerUnavailable(f"[machine] container: `{' '.join(argv[:3])}` failed: {done.stderr.strip()[-300:]}")
 
 
 def registry_of(image: str) -> str:

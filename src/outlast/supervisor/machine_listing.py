@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Machine, ZonesUnreachable
@@ -24,7 +24,13 @@ def list_machines(name: str, cloud: Cloud, workspace_id: str) -> tuple[dict[str,
 
 
 def query_missing(
-    name: str, cloud: Cloud, states: Iterable[RunState], machines: Mapping[str, Machine], silent: Mapping[str, str]
+    name: str,
+    cloud: Cloud,
+    states: Iterable[RunState],
+    machines: Mapping[str, Machine],
+    silent: Mapping[str, str],
+    *,
+    seen: Container[str] = (),
 ) -> dict[str, Machine]:
     """Query machines by name that should exist and are not listed. Skips zones that are silent. Raises CloudError."""
     found: dict[str, Machine] = {}
@@ -32,7 +38,7 @@ def query_missing(
         for attempt in state.attempts:
             if attempt.cloud != name or zone_key(name, attempt.zone) in silent:
                 continue
-            for member in _expected(state, attempt):
+            for member in _expected(state, attempt, seen):
                 if member in machines or member in found:
                     continue
                 with suppress(NotFound):
@@ -40,10 +46,11 @@ def query_missing(
     return found
 
 
-def _expected(state: RunState, attempt: Attempt) -> Iterable[str]:
+def _expected(state: RunState, attempt: Attempt, seen: Container[str]) -> Iterable[str]:
     """Return the machines of an attempt that should exist."""
     if attempt.phase == "placed":
-        return kept(state, attempt)  # it launches the others
+        before = kept(state, attempt)  # it launches the others
+        return [name for name in attempt.machines if name in before or name in seen]
     if attempt.phase == "over":
         return survivors(state).values() if attempt is state.last else ()
     return attempt.machines

@@ -96,6 +96,8 @@ class Observer:
         # The keys of the wakeups in the last listing.
         self.wakeups_seen: frozenset[str] = frozenset()
         self.damaged: dict[str, str] = {}
+        # Machines of placed attempts in earlier listings: one that is missing has ended while it booted.
+        self._seen: frozenset[str] = frozenset()
         self.budget_reader = BudgetReader(workspace, each=each)
 
     def observe(self, now: float) -> World:
@@ -115,9 +117,10 @@ class Observer:
                 unreachable |= silent
                 self._read_before_launch(name, machines)
                 states = (watched.story.state for watched in self.watched.values())
-                machines.update(query_missing(name, cloud, states, machines, silent))
+                machines.update(query_missing(name, cloud, states, machines, silent, seen=self._seen))
             except CloudError as problem:
                 unreachable[name] = problem.message
+        self._seen = self._placed() & (self._seen | machines.keys())
         self._read_owners(machines)
         views = tuple(self._view(run, watched, unreachable) for run, watched in self.watched.items())
         cooldowns: dict[str, float] = {}
@@ -130,6 +133,7 @@ class Observer:
             workspace_url=self.workspace.url,
             runs=views,
             machines=machines,
+            seen=self._seen,
             unreachable=unreachable,
             cooldowns=cooldowns,
             # Leave the machines of other supervisors' runs alone, too.
@@ -140,6 +144,11 @@ class Observer:
                 now, observed_at=self.observed_at, open_runs=self.watched, others=self.others
             ),
         )
+
+    def _placed(self) -> frozenset[str]:
+        """Return the machines of placed attempts."""
+        states = (watched.story.state for watched in self.watched.values())
+        return frozenset(one.machine for state in states for one in state.attempts if one.phase == "placed")
 
     def set_scope(self, scope: Scope) -> None:
         """Handle only the runs of these clouds from now on."""

@@ -101,8 +101,10 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
     if machine is None and world.is_silent(attempt.cloud, attempt.zone):
         return _why_lost_unseen(view, attempt)
     if machine is None:
-        # A placed attempt without a machine is still to be launched, unless it keeps that of the attempt before.
-        launches = attempt.phase == "placed" and attempt.machine not in kept(view.state, attempt)
+        # A placed attempt without a machine is still to be launched, unless it had one that ended while it booted, or
+        # keeps that of the attempt before.
+        had_one = attempt.nodes == 1 and attempt.machine in world.seen
+        launches = attempt.phase == "placed" and not had_one and attempt.machine not in kept(view.state, attempt)
         return None if launches else ("its machine vanished", True)
     # `stopping` is not lost: clouds report it during the grace, while the last checkpoint is being saved.
     if machine.status in ("stopped", "broken"):

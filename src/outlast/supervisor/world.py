@@ -67,6 +67,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     workspace_url: str = ""
     runs: tuple[RunView, ...] = ()
     machines: dict[str, Machine] = {}
+    # The machines of placed attempts that this supervisor has seen.
+    seen: frozenset[str] = frozenset()
     # `CLOUD` or `CLOUD/ZONE` → the reason.
     unreachable: dict[str, str] = {}
     # Recently refused offers of all runs: key → until.

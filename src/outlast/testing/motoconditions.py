@@ -18,7 +18,7 @@ from outlast_gcp_emulator.delays import Delays
 
 _LAUNCHES = ("RunInstances", "CreateFleet")
 _GPU_TYPE = re.compile(r"(g|gr|p|trn|inf)\d")
-_GPU_QUOTAS = ("L-3819A6DF", "L-7212CCBC")
+_GPU_QUOTAS = ("L-3819A6DF", "L-7212CCBC", "L-C4BD4855")
 _MACHINE_KEY = "Credential=ASIATESTING/"
 _NO_VPC = ("VPCIdNotSpecified", "No default VPC for this user")
 
@@ -31,8 +31,9 @@ class MotoConditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     find_delay: int = 0
     # Lists of security groups by filters that lack a new one.
     group_delay: int = 0
-    # Launches that do not know a new instance profile.
+    # Launches that do not know a new instance profile, and fleets that do not know a new launch template.
     profile_delay: int = 0
+    template_delay: int = 0
     # Requests of machines for a new bucket that are refused, because their rights have no effect yet.
     grant_delay: int = 0
     # Processors of machines with GPUs; None: no limit.
@@ -44,8 +45,9 @@ class MotoConditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     groups: bool = False
     # Requests that show a terminated instance as `shutting-down`.
     ending_delay: int = 0
-    # How long terminated instances are listed; None: forever.
+    # How long terminated instances are listed, and how long they keep their tags; None: forever.
     terminated_s: float | None = None
+    tagged_s: float | None = None
 
 
 # A new account, on the day on which it is set up.
@@ -54,11 +56,13 @@ REAL = MotoConditions(
     find_delay=1,
     group_delay=1,
     profile_delay=1,
+    template_delay=1,
     grant_delay=2,
     gpu_quota=0,
     groups=True,
     ending_delay=2,
     terminated_s=3600.0,
+    tagged_s=300.0,
 )
 
 
@@ -86,6 +90,11 @@ class MotoSurroundings(Delays):
                     return refusal("InvalidInstanceID.NotFound", f"The instance ID '{id}' does not exist")
         if action == "CreateSecurityGroup" and not self.now.default_vpc and "VpcId" not in params:
             return refusal(*_NO_VPC)
+        if action == "CreateFleet":
+            for key, name in params.items():
+                if key.endswith("LaunchTemplateName") and self.is_late(("template", name)):
+                    text = f"The specified launch template, with template name {name}, does not exist."
+                    return refusal("InvalidLaunchTemplateName.NotFoundException", text)
         if action in _LAUNCHES and (why := self._refuses_launch(action, params, profile)) is not None:
             return empty_fleet(*why) if action == "CreateFleet" else refusal(*why)
         return None
@@ -134,6 +143,8 @@ class MotoSurroundings(Delays):
         if action == "TerminateInstances" and answer.status < 300:
             for id in _ids(params):
                 self.delay(("ending", id), self.now.ending_delay)
+        if action == "CreateLaunchTemplate" and answer.status < 300:
+            self.delay(("template", params["LaunchTemplateName"]), self.now.template_delay)
         if action == "CreateSecurityGroup" and answer.status < 300:
             found = ElementTree.fromstring(answer.body).findtext("{*}groupId")
             self.delay(("group", found), self.now.group_delay)

@@ -122,12 +122,15 @@ class Life:
         self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Remove instances that were terminated long ago, as EC2 does after an hour."""
-        listed_s, now = self.surroundings.now.terminated_s, self.surroundings.clock()
+        """Remove the tags of terminated instances after a while, and the instances after an hour, as EC2 does."""
+        listed_s, tagged_s = self.surroundings.now.terminated_s, self.surroundings.now.tagged_s
+        now = self.surroundings.clock()
         for backend in self._backends().values():
             for key, reservation in list(backend.reservations.items()):
                 for instance in list(reservation.instances):
                     ended_at = self._ended_at.setdefault(instance.id, now) if instance.state == "terminated" else now
+                    if tagged_s is not None and now - ended_at > tagged_s:
+                        backend.tags.pop(instance.id, None)
                     if listed_s is not None and now - ended_at > listed_s:
                         reservation.instances.remove(instance)
                 if not reservation.instances:

@@ -122,6 +122,36 @@ def test_a_new_instance_profile_is_unknown_to_a_launch_and_outlast_tries_again(
     assert [one.name for one in cloud.machines()] == [machine.name]
 
 
+def test_a_new_launch_template_is_unknown_to_a_fleet_and_outlast_tries_again(cloud: AwsCloud, bridge: Bridge) -> None:
+    ask, name = cloud.client.ec2, f"t-{secrets.token_hex(4)}"
+    ask("create_launch_template", LaunchTemplateName=name, LaunchTemplateData={"ImageId": image_id(cloud)})
+    of_one = {"LaunchTemplateName": name, "Version": "$Latest"}
+    config = [{"LaunchTemplateSpecification": of_one, "Overrides": [{"InstanceType": "c6i.large"}]}]
+    with pytest.raises(NotFound, match="does not exist"):
+        ask(
+            "create_fleet",
+            Type="instant",
+            LaunchTemplateConfigs=config,
+            TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        )
+    ask("delete_launch_template", LaunchTemplateName=name)
+    machine = launch(cloud, spot=True, run=True)
+    assert [one.name for one in cloud.machines()] == [machine.name]
+    assert ask("describe_launch_templates")["LaunchTemplates"] == []
+
+
+def test_an_account_that_may_have_no_fleets_gets_its_spot_machine_in_another_way(
+    cloud: AwsCloud, bridge: Bridge
+) -> None:
+    bridge.rules({"action": "CreateFleet", "code": "MaxFleetCountExceeded"})
+    machine = launch(cloud, spot=True, run=True)
+    assert (machine.spot, machine.status in ("pending", "running")) == (True, True)
+    bridge.rules()
+    fleets = bridge.send("calls", {}).count("CreateFleet")
+    launch(cloud, spot=True, run=True)
+    assert bridge.send("calls", {}).count("CreateFleet") == fleets, "the account is asked once"
+
+
 @pytest.mark.full
 def test_a_machine_waits_until_it_may_read_its_bucket(cloud: AwsCloud, bridge: Bridge, tmp_path: Path) -> None:
     bridge.conditions(grant_delay=3)
@@ -146,19 +176,26 @@ def test_a_machines_key_is_refused_at_first_and_a_users_key_is_not(
 
 
 @pytest.mark.parametrize(
-    ("spot", "kind", "text"),
-    [(False, NoQuota, "your current vCPU limit of 0"), (True, OverQuota, "Max spot instance count exceeded")],
+    ("spot", "text"),
+    [(False, "your current vCPU limit of 0"), (True, "Max spot instance count exceeded")],
 )
-def test_an_account_without_quota_for_gpus_refuses_them(
-    cloud: AwsCloud, spot: bool, kind: type[OverQuota], text: str
-) -> None:
+def test_an_account_without_quota_for_gpus_refuses_them(cloud: AwsCloud, spot: bool, text: str) -> None:
     if not spot:
         with pytest.raises(OverQuota, match="VcpuLimitExceeded"):
             run_instances(cloud, InstanceType="g4dn.xlarge")
-    with pytest.raises(kind, match=text) as problem:
+    with pytest.raises(NoQuota, match=text) as problem:
         launch(cloud, type="g4dn.xlarge", spot=spot, run=spot)
     assert "request" in problem.value.hint
     assert cloud.machines() == []
+
+
+def test_a_spot_quota_that_is_used_up_may_be_free_later(cloud: AwsCloud, bridge: Bridge) -> None:
+    bridge.conditions(gpu_quota=8)
+    bridge.rules({"action": "CreateFleet", "code": "MaxSpotInstanceCountExceeded"})
+    with pytest.raises(OverQuota) as problem:
+        launch(cloud, type="g4dn.xlarge", spot=True, run=True)
+    assert not isinstance(problem.value, NoQuota)
+    bridge.rules()
 
 
 @pytest.mark.parametrize("spot", [True, False])
@@ -183,9 +220,11 @@ def test_terminated_instances_are_listed_for_an_hour(cloud: AwsCloud, bridge: Br
         return str(ask("describe_instances", InstanceIds=[id])["Reservations"][0]["Instances"][0]["State"]["Name"])
 
     assert [state() for _ in range(3)] == ["shutting-down", "shutting-down", "terminated"]
+    assert [one.status for one in cloud.machines()] == ["stopped"]
     bridge.send("clock", {"seconds": 3500})
     assert state() == "terminated"
-    assert [one.status for one in cloud.machines()] == ["stopped"]
+    # Its tags are gone long before: the supervisor remembers that it has seen the machine.
+    assert cloud.machines() == []
     bridge.send("clock", {"seconds": 200})
     ask("describe_instances")
     with pytest.raises(NotFound):

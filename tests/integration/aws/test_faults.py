@@ -159,10 +159,14 @@ def test_a_server_that_is_not_there_is_unreachable(monkeypatch: pytest.MonkeyPat
         ("InvalidParameterValue", BadRequest),
         ("InvalidInstanceID.NotFound", NotFound),
         ("InternalError", CloudUnreachable),
+        ("MaxFleetCountExceeded", OverQuota),
+        ("PendingVerification", OverQuota),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", Denied),
+        ("InvalidLaunchTemplateName.NotFoundException", NotFound),
     ],
 )
 def test_every_error_code_has_its_type(code: str, kind: type[CloudError]) -> None:
-    assert type(from_code(code, "text")) is kind
+    assert isinstance(from_code(code, "text"), kind)
 
 
 def test_the_actionable_error_of_a_fleet_is_raised() -> None:

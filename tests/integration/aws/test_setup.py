@@ -84,7 +84,7 @@ def test_doctor_lists_what_an_account_lacks(home: Home, cloud: AwsCloud, bridge:
     assert any("built-in prices of 2026-08-22" in row["says"] for row in answer)
     bridge.rules()
     # New accounts have no quota for GPUs.
-    assert ["with" in text for text, _ in quota_warnings(cloud.client)] == [True, True]
+    assert ["with" in text for text, _ in quota_warnings(cloud.client)] == [True, True, True]
 
 
 def test_doctor_checks_an_account_in_sight_and_its_roles(home: Home, cloud: AwsCloud) -> None:

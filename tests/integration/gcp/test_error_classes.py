@@ -43,6 +43,21 @@ def response(message: str, reason: str = "") -> dict[str, object]:
             PolicyDenied,
             "gcp.resourceLocations",
         ),
+        (
+            412,
+            'Operation denied by custom org policies: ["customConstraints/custom.onlyN2D": "Only N2D is allowed."]',
+            "conditionNotMet",
+            PolicyDenied,
+            "`custom.onlyN2D`",
+        ),
+        (
+            400,
+            'Operation denied by custom org policy: ["customConstraints/custom.label": "A label is missing."]',
+            "failedPrecondition",
+            PolicyDenied,
+            "`custom.label`",
+        ),
+        (412, "Multiple constraints were violated. See details.", "conditionNotMet", PolicyDenied, "its policies"),
         (412, "Invalid fingerprint.", "conditionNotMet", Throttled, ""),
         (
             403,
@@ -61,6 +76,16 @@ def test_a_refused_request(status: int, message: str, reason: str, kind: type[Cl
     assert type(found) is kind or (kind is Throttled and isinstance(found, Throttled))
     assert " ".join(message.split()) in found.message, "Google's own text is quoted"
     assert hint in found.hint
+
+
+def test_several_constraints_are_named_by_the_details() -> None:
+    texts = [f"Constraint constraints/compute.{name} violated for project acme." for name in ("requireShieldedVm", "x")]
+    errors = [{"reason": "conditionNotMet", "message": text} for text in texts]
+    doc = {"error": {"message": "Multiple constraints were violated. See details.", "errors": errors}}
+    found = from_response(412, doc, "creating m")
+    assert isinstance(found, PolicyDenied)
+    assert all(text in found.message for text in texts)
+    assert "`compute.requireShieldedVm`" in found.hint
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.wheels import served
 
 from outlast.agent.container import ContainerUnavailable, qualified
 from outlast.agent.container_setup import engine_for, registry_of
@@ -135,11 +136,55 @@ def test_a_private_registry_gets_the_machines_login_through_a_pipe(bed: Bed) -> 
     assert not any(line.startswith("login") for line in bed.calls)
 
 
-@pytest.mark.skipif(os.path.exists("/etc/cdi/nvidia.yaml"), reason="this computer has the toolkit")
-def test_podman_without_the_nvidia_toolkit_does_not_train_on_the_processor(bed: Bed) -> None:
+without_toolkit = pytest.mark.skipif(os.path.exists("/etc/cdi/nvidia.yaml"), reason="this computer has the toolkit")
+
+
+@without_toolkit
+def test_a_container_without_the_nvidia_toolkit_does_not_train_on_the_processor(bed: Bed) -> None:
+    (bed.folder / "bin" / "apt-get").unlink()
+    for kind in ("podman", "docker"):
+        bed.program(kind, PODMAN.format(log=bed.log))
+        with pytest.raises(ContainerUnavailable, match=f"{kind} reaches GPUs through the NVIDIA Container Toolkit"):
+            bed.engine("python:3.12", gpu="T4")
+
+
+@as_root
+@without_toolkit
+@pytest.mark.parametrize("kind", ["podman", "docker"])
+def test_the_nvidia_toolkit_is_installed_where_it_is_missing(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    bed.program(kind, PODMAN.format(log=bed.log))
+    for name in ("nvidia-ctk", "systemctl"):
+        bed.program(f"{name}.deb", f'#!/bin/sh\necho "{name} $@" >> {bed.log}\n')
+    bed.program("systemctl", (bed.folder / "bin/systemctl.deb").read_text())
+    # apt brings the program of the toolkit.
+    brings = f"cp {bed.folder}/bin/nvidia-ctk.deb {bed.folder}/bin/nvidia-ctk"
+    bed.program("apt-get", f'#!/bin/sh\necho "apt $@" >> {bed.log}\ncase "$*" in *install*) {brings} ;; esac\n')
+    (mirror := bed.folder / "mirror").mkdir()
+    (mirror / "gpgkey").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    monkeypatch.setattr("outlast.agent.apt._KEYS", str(bed.folder / "keys"))
+    monkeypatch.setattr("outlast.agent.apt._SOURCES", str(bed.folder / "sources"))
+    with served(mirror) as url:
+        monkeypatch.setattr("outlast.agent.container_setup._NVIDIA", url)
+        assert bed.engine("python:3.12", gpu="T4") == kind
+    listed = (bed.folder / "sources/nvidia-container-toolkit.list").read_text()
+    key = bed.folder / "keys/nvidia-container-toolkit.asc"
+    assert listed == f"deb [signed-by={key}] {url}/stable/deb/$(ARCH) /\n"
+    assert key.read_text().startswith("-----BEGIN PGP")
+    assert any(call.endswith("install --no-install-recommends nvidia-container-toolkit") for call in bed.calls)
+    then = "systemctl restart docker" if kind == "docker" else "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+    assert then in bed.calls
+
+
+@as_root
+@without_toolkit
+def test_a_toolkit_that_cannot_be_fetched_is_named(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.program("podman", PODMAN.format(log=bed.log))
-    with pytest.raises(ContainerUnavailable, match="NVIDIA Container Toolkit"):
+    monkeypatch.setattr("outlast.agent.container_setup._NVIDIA", "http://127.0.0.1:1")
+    with pytest.raises(ContainerUnavailable, match=r"cannot be installed: http://127\.0\.0\.1:1/gpgkey") as problem:
         bed.engine("python:3.12", gpu="T4")
+    assert "nvidia-container-toolkit" in problem.value.hint
 
 
 def test_a_machine_has_a_login_for_the_registries_of_one_cloud_only() -> None:

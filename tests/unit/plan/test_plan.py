@@ -78,6 +78,12 @@ def test_a_machine_that_was_launched_late_gets_its_full_boot_time() -> None:
     assert plan(world(view(placed(1), silent_s=200.0), machines=[young])) == ()
 
 
+def test_a_machine_that_was_seen_and_vanished_while_it_booted_is_lost_and_not_launched_again() -> None:
+    # EC2 forgets the tags of terminated instances; Google deletes machines of runs that it preempts.
+    (step,) = plan(world(view(placed(1)), seen=frozenset({"run-1-a1"})))
+    assert step == MarkLost(run="run-1", attempt=1, why="its machine vanished", preempted=True)
+
+
 def test_the_successor_of_a_noticed_attempt_is_placed_at_once_and_elsewhere() -> None:
     (step,) = plan(world(view(*NOTICED), machines=[machine(1)]))
     assert isinstance(step, PlaceAttempt)

@@ -9,7 +9,7 @@ from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.setup import MACHINE, POLICY, SUPERVISOR, AwsSetup, lifecycle_rules
 from outlast.clouds.checks import Finding, kept_forever, parts_stay
-from outlast.errors import BadRequest, Denied, NotFound
+from outlast.errors import BadRequest, CloudError, Denied, NotFound
 
 # Operation that a user of outlast needs, its purpose, and parameters for a dry run.
 _DRY_RUNS: tuple[tuple[str, str, Doc], ...] = (
@@ -27,7 +27,8 @@ _QUOTAS = (
     ("L-34B43A08", "spot machines without a GPU"),
     ("L-1216C47A", "on-demand machines without a GPU"),
     ("L-3819A6DF", "spot machines with a GPU (G and VT)"),
-    ("L-7212CCBC", "spot machines with A100 or H100 (P4, P5)"),
+    ("L-7212CCBC", "spot machines with A100 (P4) and older (P3, P2)"),
+    ("L-C4BD4855", "spot machines with H100 or newer (P5)"),
 )
 # The price of a GB in S3 for a month, in dollars.
 _STORED_USD = 0.023
@@ -126,6 +127,28 @@ def disk_key_warnings(client: AwsClient) -> list[Finding]:
         fix = f"aws kms create-grant --key-id {key} --grantee-principal {role} --operations {operations}"
         return [(text, fix)]
     return []
+
+
+def spot_quota_of(type: str) -> str:
+    """Return Amazon's code of the quota for spot machines of an instance type; empty if we do not know it."""
+    family = type.partition(".")[0]
+    if family.startswith("p5"):
+        return "L-C4BD4855"
+    if family.startswith(("p2", "p3", "p4")):
+        return "L-7212CCBC"
+    if family.startswith(("g", "vt")):
+        return "L-3819A6DF"
+    return "L-34B43A08" if family[:1] in "acdhimrtz" and not family.startswith("inf") else ""
+
+
+def has_no_spot_quota(client: AwsClient, type: str) -> bool:
+    """Return whether the account may have no spot machine of an instance type at all; False if that is unknown."""
+    if not (code := spot_quota_of(type)):
+        return False
+    with contextlib.suppress(CloudError):
+        answer = client.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
+        return float(answer["Quota"]["Value"]) == 0
+    return False
 
 
 def quota_warnings(client: AwsClient) -> list[Finding]:

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.clouds.aws import machines, secrets, ssh_access, userdata, verify
 from outlast.clouds.aws.client import AwsClient, read_tags
-from outlast.clouds.aws.errors import Doc
+from outlast.clouds.aws.errors import QUOTAS, Doc
 from outlast.clouds.aws.fleets import FleetsOfMany
 from outlast.clouds.aws.images import AwsImages
 from outlast.clouds.aws.instances import AwsInstances
@@ -32,7 +32,7 @@ from outlast.clouds.cloud import (
 )
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
-from outlast.errors import BadRequest, NotFound
+from outlast.errors import BadRequest, NoQuota, NotFound, OverQuota
 from outlast.spec.network import network_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,11 @@ class AwsCloud(ImageStore):
         except NotFound:
             pass
         data, places = self._launch_data(offer, name, boot, labels, image)
-        return self._require_labels(self.instances.launch(offer, name, data, labels, places), labels)
+        try:
+            launched = self.instances.launch(offer, name, data, labels, places)
+        except OverQuota as problem:
+            raise self._with_quota(problem, offer) from problem
+        return self._require_labels(launched, labels)
 
     def launch_all(
         self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
@@ -181,6 +185,16 @@ class AwsCloud(ImageStore):
         together = FleetsOfMany(self.client, self.instances)
         found = together.launch(offer, names, data, labels, places[0])
         return [self._require_labels(found[name], labels) for name in names]
+
+    def _with_quota(self, problem: OverQuota, offer: Offer) -> OverQuota:
+        """Return NoQuota if waiting does not help: for spot machines EC2 reports a quota of 0 as it does any other."""
+        from outlast.clouds.aws.checks import has_no_spot_quota
+
+        by_number = offer.spot and "MaxSpotInstanceCountExceeded" in problem.message
+        if by_number and has_no_spot_quota(self.client, offer.type):
+            text = f"the quota for spot machines such as {offer.type} is 0 in {self.client.region}: {problem.message}"
+            return NoQuota(text, hint=f"request vCPUs at {QUOTAS}, or use another region or cloud")
+        return problem
 
     def _launch_data(
         self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str], image: Doc

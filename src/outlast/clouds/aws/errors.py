@@ -19,13 +19,13 @@ from outlast.errors import (
 
 Doc = dict[str, Any]
 
-_QUOTAS = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
+QUOTAS = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
 
 # `Unsupported`: this zone lacks the type, but another one may have it.
 _CAPACITY = {
     *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
     *("InsufficientCapacity", "UnfulfillableCapacity", "SpotMaxPriceTooLow", "Unsupported"),
-    *("InsufficientFreeAddressesInSubnet", "InsufficientVolumeCapacity"),
+    *("InsufficientFreeAddressesInSubnet", "InsufficientVolumeCapacity", "ReservationCapacityExceeded"),
 }
 _QUOTA = {
     *("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded"),
@@ -52,17 +52,27 @@ _DENIED = {
         "403",
         "BucketAlreadyExists",
         "MissingAuthenticationToken",
-        "PendingVerification",
     ),
 }
 _PASSING = {"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "ServerInternal", "RequestTimeout"}
 _MISSING = {"ParameterNotFound", "NoSuchEntity", "NoSuchBucket", "NoSuchResourceException", "404"}
 _MISSING |= {"NoSuchLifecycleConfiguration"}
+# Resources that a launch names right after they were created.
+_LATE = {"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound", "InvalidGroup.NotFound"}
+_NO_LINKED_ROLE = "ServiceLinkedRoleCreationNotPermitted"
 _TOKEN_SPENT = {"IdempotentInstanceTerminated", "IdempotentParameterMismatch"}
+
+
+class NoFleets(OverQuota):
+    """The account may have no more fleets; a new one may have none at all."""
 
 
 class UnknownProfile(BadRequest):
     """EC2 does not know the instance profile. A new one is unknown for some seconds."""
+
+
+class UnknownResource(NotFound):
+    """EC2 does not know a launch template or security group. A new one is unknown for some seconds."""
 
 
 class TokenSpent(BadRequest):
@@ -74,11 +84,22 @@ def from_code(code: str, message: str, *, status: int = 400) -> CloudError:
     text = f"{message.rstrip('.')} ({code})"
     if code == "InvalidParameterValue" and "Invalid IAM Instance Profile" in message:
         return UnknownProfile(text, hint="`outlast setup aws --apply` creates the profiles")
+    if code in _LATE:
+        return UnknownResource(text)
+    if code == "MaxFleetCountExceeded":
+        return NoFleets(text, hint=f"request more EC2 fleets at {QUOTAS}")
+    if code == "PendingVerification":
+        return OverQuota(text, hint="Amazon verifies new accounts and regions within hours; the run waits")
+    # A fleet reports it in the text of another error.
+    if _NO_LINKED_ROLE in code or _NO_LINKED_ROLE in message:
+        return Denied(text, hint="`outlast setup aws --apply` creates Amazon's role for spot machines")
+    if code == "InvalidFleetConfiguration" and "not supported in your requested Availability Zone" in message:
+        return NoCapacity(text, hint="the next zone is tried")
     if code == "VPCIdNotSpecified":
         hint = "the region has no default VPC; create one: `aws ec2 create-default-vpc --region REGION`"
         return BadRequest(text, hint=hint)
     if code == "VcpuLimitExceeded" and "limit of 0 " in message:
-        return NoQuota(text, hint=f"request vCPUs at {_QUOTAS}, or use another region or cloud")
+        return NoQuota(text, hint=f"request vCPUs at {QUOTAS}, or use another region or cloud")
     for codes, kind, hint in (
         (_CAPACITY, NoCapacity, "the next zone is tried"),
         (_QUOTA, OverQuota, "request more at Service Quotas, or use another region or cloud"),
@@ -86,7 +107,7 @@ def from_code(code: str, message: str, *, status: int = 400) -> CloudError:
         (_DENIED, Denied, "check the credentials and their rights: docs/aws.md lists the required ones"),
         (_PASSING, CloudUnreachable, "try again in a moment"),
     ):
-        if code in codes:
+        if code in codes or (kind is Denied and code.startswith("AuthFailure.")):
             return kind(text, hint=hint)
     if code in _TOKEN_SPENT:
         return TokenSpent(text)

@@ -71,11 +71,8 @@ class FleetsOfMany:
             own = {machines.TAG_NAME: names[0], machines.TAG_MACHINE: _UNNAMED, machines.TAG_FLEET: client_token}
             tagged = _tagged(data, own)
 
-            def create(one: str, tagged: Doc = tagged) -> list[str]:
-                return self._instances.instant_fleet(names[0], tagged, [place], one, **rules)
-
             try:
-                ids = self._instances.when_profile_known(create, client_token)
+                ids = self._instances.instant_fleet(names[0], tagged, [place], client_token, **rules)
             except TokenSpent:
                 continue
             if len(ids) < count:

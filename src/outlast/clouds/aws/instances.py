@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from outlast.clouds.aws import machines
 from outlast.clouds.aws.client import AwsClient, read_tags, tags
-from outlast.clouds.aws.errors import Doc, TokenSpent, UnknownProfile, from_fleet_errors
+from outlast.clouds.aws.errors import Doc, NoFleets, TokenSpent, UnknownProfile, UnknownResource, from_fleet_errors
 from outlast.clouds.cloud import LABEL_RUN, Machine, Offer
-from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NoCapacity, NotFound
 
 _ENDING = ("shutting-down", "terminated")
 _ALIVE = ("pending", "running", "stopping", "shutting-down", "stopped")
@@ -37,6 +37,8 @@ class AwsInstances:
         self._client = client
         # Ids of terminated instances that were deleted by this process.
         self._deleted: set[str] = set()
+        # A new account may have no quota of fleets.
+        self._may_have_fleets = True
 
     def docs(self, wanted: Mapping[str, str]) -> list[Doc]:
         """Return the instances of outlast with these tags, oldest first: live ones, and ended ones of runs."""
@@ -88,33 +90,39 @@ class AwsInstances:
         """
         text = json.dumps([data, places, offer.spot], sort_keys=True)
         token = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:48]
-        fleet = offer.spot and LABEL_RUN in labels
-        market = {"InstanceMarketOptions": machines.persistent_spot()} if offer.spot else {}
         # The machine of the first token may be deleted by now: then use a new token.
         for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
-                id = self.when_profile_known(
-                    lambda token: (
-                        self._instant_fleet(name, data, places, token)
-                        if fleet
-                        else self._run_instance({**data, **market}, places[0], token)
-                    ),
-                    client_token,
-                )
+                id = self._launch_one(offer, name, data, labels, places, client_token)
             except TokenSpent:
                 continue
             launched = self.await_visible(id)
             if launched["State"]["Name"] not in _ENDING:
                 return self._keep_oldest(name, launched)
-        raise NotFound(f"machine `{name}` disappeared right after its launch")
+            _check_refused_disk(launched)
+        raise NoCapacity(f"EC2 ended machine `{name}` right after its launch, twice", hint="the next zone is tried")
 
-    def when_profile_known(self, launch: Callable[[str], T], token: str) -> T:
-        """Launch, again while EC2 does not know a new instance profile. A refused launch has used up its token."""
+    def _launch_one(
+        self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], places: list[Doc], token: str
+    ) -> str:
+        """Launch one instance and return its id."""
+        of_run = LABEL_RUN in labels
+        if offer.spot and of_run and self._may_have_fleets:
+            try:
+                return self._instant_fleet(name, data, places, token)
+            except NoFleets:
+                self._may_have_fleets = False
+        options = machines.one_time_spot() if of_run else machines.persistent_spot()
+        market = {"InstanceMarketOptions": options} if offer.spot else {}
+        return self._run_instance({**data, **market}, places[0], token)
+
+    def when_known(self, launch: Callable[[str], T], token: str) -> T:
+        """Launch, again while EC2 does not know a new resource. A refused launch has used up its token."""
         give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.2
         while True:
             try:
                 return launch(token)
-            except UnknownProfile:
+            except (UnknownProfile, UnknownResource):
                 if time.monotonic() > give_up_at:
                     raise
             time.sleep(pause_s)
@@ -127,7 +135,8 @@ class AwsInstances:
         placement: Doc = {} if "SubnetId" in place else {"Placement": place}
         if "SubnetId" in place:
             plain["NetworkInterfaces"] = [{**data["NetworkInterfaces"][0], **place}]
-        answer = self._client.ec2("run_instances", **plain, **placement, MinCount=1, MaxCount=1, ClientToken=token)
+        plain |= {**placement, "MinCount": 1, "MaxCount": 1}
+        answer = self.when_known(lambda one: self._client.ec2("run_instances", **plain, ClientToken=one), token)
         return str(answer["Instances"][0]["InstanceId"])
 
     def await_visible(self, id: str) -> Doc:
@@ -167,22 +176,24 @@ class AwsInstances:
             self._client.ec2("create_launch_template", LaunchTemplateName=template, LaunchTemplateData=common)
         except AlreadyExists:
             pass
+        wanted = {
+            "Type": "instant",
+            "LaunchTemplateConfigs": [
+                {
+                    "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
+                    "Overrides": [{"InstanceType": data["InstanceType"], **place} for place in places],
+                }
+            ],
+            **rules,
+            "TagSpecifications": [*instance, {"ResourceType": "fleet", "Tags": instance[0]["Tags"]}],
+        }
         try:
-            answer = self._client.ec2(
-                "create_fleet",
-                Type="instant",
-                ClientToken=token,
-                LaunchTemplateConfigs=[
-                    {
-                        "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                        "Overrides": [{"InstanceType": data["InstanceType"], **place} for place in places],
-                    }
-                ],
-                **rules,
-                TagSpecifications=[*instance, {"ResourceType": "fleet", "Tags": instance[0]["Tags"]}],
-            )
+            return self.when_known(lambda one: self._create_fleet(wanted, one), token)
         finally:
             self._delete_template(template)
+
+    def _create_fleet(self, wanted: Doc, token: str) -> list[str]:
+        answer = self._client.ec2("create_fleet", ClientToken=token, **wanted)
         # The status is 200 whether an instance was launched or not.
         ids = [str(id) for group in answer.get("Instances", []) for id in group.get("InstanceIds", [])]
         if not ids:
@@ -291,6 +302,14 @@ class AwsInstances:
             self._client.ec2(operation, **parameters)
         except NotFound:
             pass
+
+
+def _check_refused_disk(doc: Doc) -> None:
+    """Raise BadRequest if EC2 ended an instance for a reason that holds for the next one, too."""
+    reason = doc.get("StateReason") or {}
+    if reason.get("Code") == "Client.InternalError":
+        hint = "mostly spot machines may not use the key that encrypts disks: `outlast doctor --cloud aws` checks it"
+        raise BadRequest(f"EC2 ended the machine at once: {reason.get('Message', '')}", hint=hint)
 
 
 def _literal(value: str) -> str:

@@ -104,6 +104,14 @@ def persistent_spot() -> Doc:
     return {"MarketType": "spot", "SpotOptions": options}
 
 
+def one_time_spot() -> Doc:
+    """Return options of a spot machine of a run, for accounts that may not have fleets."""
+    return {
+        "MarketType": "spot",
+        "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+    }
+
+
 def is_spot(doc: Doc) -> bool:
     return doc.get("InstanceLifecycle") == "spot"
 

@@ -17,7 +17,10 @@ MACHINE, SUPERVISOR, FIS = "outlast-machine", "outlast-supervisor", "outlast-fis
 POLICY = "outlast"
 # Amazon's own roles, which spot machines need; they exist in accounts that have used spot before.
 _LINKED = ("spot.amazonaws.com", "ec2fleet.amazonaws.com")
-_READ = ("ec2:Describe*", "ec2:GetConsoleOutput", "pricing:GetProducts", "sts:GetCallerIdentity")
+_READ = (
+    *("ec2:Describe*", "ec2:GetConsoleOutput", "pricing:GetProducts", "servicequotas:GetServiceQuota"),
+    "sts:GetCallerIdentity",
+)
 _CREATE = (
     *("ec2:RunInstances", "ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:CreateTags", "ec2:CreateSecurityGroup"),
     "ec2:AuthorizeSecurityGroupIngress",

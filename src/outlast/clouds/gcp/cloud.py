@@ -193,7 +193,7 @@ class GcpCloud(ImageStore):
             self._require_labels(answer.doc, answer.at, labels)
             self._correct_notice(answer.doc)
             return self._delete_duplicates(answer.doc, answer.at, labels)
-        raise NotFound(f"machine `{name}` disappeared right after its launch")
+        raise NoCapacity(f"Google ended machine `{name}` right after its launch, twice", hint="the next zone is tried")
 
     def launch_all(
         self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]

@@ -45,7 +45,9 @@ _STOCKOUT = re.compile(r"RESOURCE_POOL_EXHAUSTED|STOCKOUT|does not have enough r
 _NO_MACHINE = {"UNSUPPORTED_OPERATION", "insufficientCapacity", "INSUFFICIENT_CAPACITY"}
 _ZERO_QUOTA = re.compile(r"Quota '?(\w+)'? exceeded\.?\s+Limit: 0(\.0)? globally", re.IGNORECASE)
 _QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
-_CONSTRAINT = re.compile(r"constraints?[ :/]*(?:constraints/)?([a-z]+\.[A-Za-z.]+)")
+_CONSTRAINT = re.compile(r"constraints?[ :/]*(?:constraints/)?([a-z]+\.\w+(?:\.\w+)*)", re.IGNORECASE)
+# Several constraints at once, and those that an organisation wrote, which Google refuses with 400 or 412.
+_POLICIES = re.compile(r"custom org polic|constraints were violated", re.IGNORECASE)
 _RATE = {"RESOURCE_OPERATION_RATE_EXCEEDED"}
 _RATE |= {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "concurrentLimitExceeded"}
 _DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
@@ -61,8 +63,10 @@ def from_response(status: int, doc: object, what: str) -> CloudError:
     error = error if isinstance(error, dict) else {}
     details: list[Mapping[str, Any]] = [*error.get("errors", []), *error.get("details", [])]
     reasons = {str(one.get("reason", "")) for one in details} | {str(error.get("status", ""))}
-    message = " ".join(str(error.get("message") or f"HTTP status {status}").split())
-    return _classify(status, reasons, message, what)
+    message = str(error.get("message") or f"HTTP status {status}")
+    if _POLICIES.search(message):  # the details name them
+        message = " ".join(dict.fromkeys([message, *(str(one.get("message", "")) for one in details)]))
+    return _classify(status, reasons, " ".join(message.split()), what)
 
 
 def from_operation(operation: Doc, what: str) -> CloudError | None:
@@ -94,9 +98,11 @@ def _classify(status: int, reasons: set[str], message: str, what: str) -> CloudE
     if reasons & _BUSY:
         return NotReady(text)
     # Some services answer with 400 or 403; their text names the constraint in full.
-    if (status == 412 or "constraints/" in message) and (policy := _CONSTRAINT.search(message)):
+    if (status == 412 or "constraints/" in message.lower()) and (policy := _CONSTRAINT.search(message)):
         hint = f"ask the administrator of your organisation about the constraint `{policy[1]}`"
         return PolicyDenied(text, hint=hint)
+    if _POLICIES.search(message):
+        return PolicyDenied(text, hint="ask the administrator of your organisation about its policies")
     if status in (409, 412):
         return Stale(text)
     return _by_status(status, reasons, text)

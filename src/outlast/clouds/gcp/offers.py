@@ -16,6 +16,7 @@ from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.prices import PriceBook, address_usd
 from outlast.clouds.gcp.skus import Billing
 from outlast.clouds.gcp.types import (
+    SPOT_ONLY,
     MachineKind,
     is_known_gpu,
     kind_of,
@@ -26,6 +27,7 @@ from outlast.clouds.gcp.types import (
     unknown_gpu,
     unknown_name,
     with_attached,
+    with_driver,
 )
 from outlast.clouds.local import google_types
 from outlast.spec.network import network_of
@@ -119,6 +121,10 @@ class GcpOffers:
         if needs.type:
             return self._named(needs)
         fitting = matching_kinds(needs, self._listed(needs, regions))
+        # The policies ask for on-demand machines of a run on spot, too: none, instead of an error.
+        fitting = [kind for kind in fitting if needs.spot or not SPOT_ONLY.fullmatch(kind.type)]
+        if not needs.image:
+            fitting = with_driver(fitting, needs.gpu)
         if not fitting and needs.gpu and not is_known_gpu(needs.gpu):
             raise unknown_gpu(needs.gpu)
         billing: Billing = "spot" if needs.spot else "on-demand"
@@ -139,7 +145,8 @@ class GcpOffers:
             if needs.type not in self._cache().listed:
                 raise unknown_name("machine type", needs.type, google_types.TYPES)
             kind = self._cache().listed[needs.type]
-        return [with_attached(kind, needs)]
+        kinds = [with_attached(kind, needs)]
+        return kinds if needs.image else with_driver(kinds, needs.gpu)
 
     def _listed(self, needs: Requirements, regions: frozenset[str]) -> list[MachineKind]:
         """Return Google's types for a request: those with its GPU in all zones, or all types of one zone."""

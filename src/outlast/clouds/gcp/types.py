@@ -48,6 +48,10 @@ _ARM = ("t2a", "c4a", "n4a", "a4x")
 # Types that are used by name only: their local disks or licences cost more than our price, or they boot for minutes.
 _BY_NAME = re.compile(r".*-(lssd|standardlssd|highlssd|metal|ext)\b.*|(z3|x4|m2|h3|h4d)-.*")
 _G4_CPUS_MIN = 48
+# Google sells these as spot or flex-start only.
+SPOT_ONLY = re.compile(r"a3-highgpu-[124]g")
+# Older than the driver of the default image, whose open kernel modules begin with the T4.
+_WITHOUT_DRIVER = ("nvidia-tesla-p4", "nvidia-tesla-p100", "nvidia-tesla-v100")
 
 
 class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +193,15 @@ def with_attached(kind: MachineKind, needs: Requirements) -> MachineKind:
     if not wanted or kind.accelerator or series_of(kind.type) != "n1":
         return kind
     return msgspec.structs.replace(kind, accelerator=wanted[0], count=max(1, needs.gpus), attached=True)
+
+
+def with_driver(kinds: list[MachineKind], gpu: str) -> list[MachineKind]:
+    """Return the types whose GPU the default image has a driver for. Raises BadRequest if only others match."""
+    found = [kind for kind in kinds if kind.accelerator not in _WITHOUT_DRIVER]
+    if kinds and not found:
+        why = f"the driver of the default image does not support the GPU `{gpu}`"
+        raise BadRequest(why, hint="name an image with a driver for it: [machine] image; or use a T4 or newer")
+    return found
 
 
 def listed_type(kind: MachineKind) -> str:
