@@ -64,7 +64,7 @@ class _LeavesRest(RunDeleter):
 class _TrustsTheWriter(RunDeleter):
     """Takes the age of a run from its events instead of the store."""
 
-    def _younger(self, entries: object, older_than_s: float) -> set[str]:
+    def _younger(self, entries: object, older_than_s: float, *, now: float) -> set[str]:
         return set()
 
 

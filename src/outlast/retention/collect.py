@@ -11,6 +11,7 @@ import msgspec
 
 from outlast.retention.references import References
 from outlast.store.bucket import Entry
+from outlast.store.parallel import gathered
 from outlast.store.shared import MARKS, marks_of
 from outlast.workspace import Workspace
 
@@ -51,8 +52,8 @@ class Collector:
 
     def unreferenced(self) -> list[SharedObject]:
         """Return the shared objects that nothing refers to now, except young ones by the store's clock."""
-        now = self.bucket.now(CLOCK)
-        old = [one for one in self._shared() if now - one.modified_at >= self.min_age_s]
+        shared, now = gathered(self.workspace.each, self._shared, lambda: self.bucket.now(CLOCK))
+        old = [one for one in shared if now - one.modified_at >= self.min_age_s]
         if not old:
             return []
         names = self.references.names()
@@ -60,8 +61,7 @@ class Collector:
 
     def collect(self) -> list[SharedObject]:
         """Delete unreferenced shared objects; return them. May be interrupted at any point, and repeated."""
-        self._remove_stale_marks()
-        candidates = self.unreferenced()
+        _, candidates = gathered(self.workspace.each, self._remove_stale_marks, self.unreferenced)
         if not candidates:
             return []
         mark = self.workspace.ids()
@@ -76,13 +76,12 @@ class Collector:
         return unused
 
     def _shared(self) -> list[SharedObject]:
-        found = [
-            SharedObject(name=_name_of(entry.key), key=entry.key, entries=(entry,))
-            for prefix in ("code/", "blobs/")
-            for entry in self.bucket.list(prefix)
-        ]
+        code, blobs, packages = self.workspace.each(
+            lambda prefix: list(self.bucket.list(prefix)), ("code/", "blobs/", "environments/")
+        )
+        found = [SharedObject(name=_name_of(entry.key), key=entry.key, entries=(entry,)) for entry in (*code, *blobs)]
         environments: dict[str, list[Entry]] = {}
-        for entry in self.bucket.list("environments/"):
+        for entry in packages:
             environments.setdefault(entry.key.split("/")[1], []).append(entry)
         return found + [
             SharedObject(name=digest, key=f"environments/{digest}/lock", entries=tuple(entries))

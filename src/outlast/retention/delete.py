@@ -17,6 +17,7 @@ from outlast.runs.ended import EndedRun, EndedRuns, record_of
 from outlast.runs.group import Groups
 from outlast.runs.notes import PREFIX as NOTES
 from outlast.store.bucket import Entry
+from outlast.store.parallel import gathered
 from outlast.workspace import Workspace
 
 # What stays of a run whose outputs are kept: it remains listed, with its story.
@@ -68,17 +69,22 @@ class RunDeleter:
         dry_run: bool = False,
     ) -> DeletedObjects:
         """Delete these runs, except those that something live needs, or that are younger by the store's clock."""
-        kept = self._needed([record.run for record in records])
+        kept, drills, notes, now = gathered(
+            self.workspace.each,
+            lambda: self._needed([record.run for record in records]),
+            lambda: [] if keep_outputs else list(self.bucket.list("drills/")),
+            lambda: [] if keep_outputs else list(self.bucket.list(NOTES)),
+            lambda: self.bucket.now(CLOCK) if older_than_s else 0.0,
+        )
         chosen = [record for record in records if record.run not in kept]
         entries = self._entries([record.run for record in chosen])
         if older_than_s:
-            young = self._younger(entries, older_than_s)
+            young = self._younger(entries, older_than_s, now=now)
             kept |= dict.fromkeys(young, "it is younger by the store's clock")
             chosen = [record for record in chosen if record.run not in young]
-        if not keep_outputs:
-            for entry in [*self.bucket.list("drills/"), *self.bucket.list(NOTES)]:
-                if (run := entry.key.partition("/")[2].removesuffix(".json")) in entries:
-                    entries[run].append(entry)
+        for entry in (*drills, *notes):
+            if (run := entry.key.partition("/")[2].removesuffix(".json")) in entries:
+                entries[run].append(entry)
         doomed = [
             entry for record in chosen for entry in entries[record.run] if not (keep_outputs and _stays(entry.key))
         ]
@@ -100,8 +106,7 @@ class RunDeleter:
 
     def finish(self) -> int:
         """Remove what interrupted deletions and submissions left; return the number of objects."""
-        gone = self.deleted.names()
-        present = self.bucket.children("runs/")
+        gone, present = gathered(self.workspace.each, self.deleted.names, lambda: self.bucket.children("runs/"))
         left = [run for run in present if run in gone]
         if gone:
             self.index.remove(gone)
@@ -121,13 +126,17 @@ class RunDeleter:
         """Return the runs that must stay, with the reason: live ones, and members of a live group or sweep."""
         from outlast.sweep.record import SweepStory, sweeps
 
-        live = {*self.workspace.heartbeats(), *self.workspace.wakeups()}
+        if not runs:
+            return {}
+        live, groups, found = gathered(
+            self.workspace.each, self._live, lambda: self.bucket.children("groups/"), lambda: sweeps(self.workspace)
+        )
         needed = {run: "it is not over" for run in runs if run in live}
-        for group in self.bucket.children("groups/"):
+        for group in groups:
             members = [run for run in runs if run.startswith(f"{group}-")]
             if members and any(run.startswith(f"{group}-") for run in live):
                 needed |= dict.fromkeys(members, f"group {group} is live")
-        for sweep in sweeps(self.workspace):
+        for sweep in found:
             trials = [run for run in runs if run.startswith(f"{sweep}-")]
             if trials and not SweepStory(self.bucket, sweep).refresh().over:
                 needed |= dict.fromkeys(trials, f"sweep {sweep} is not over")
@@ -135,6 +144,8 @@ class RunDeleter:
 
     def _entries(self, runs: Sequence[str]) -> dict[str, list[Entry]]:
         """Return all objects of each run."""
+        if not runs:
+            return {}
         present = self.bucket.children("runs/")
         if not len(runs) * _MANY > len(present) > _MANY:
             listed = self.workspace.each(lambda run: list(self.bucket.list(f"runs/{run}/")), runs)
@@ -162,20 +173,24 @@ class RunDeleter:
                 return found
             after = page[-1].key
 
-    def _younger(self, entries: dict[str, list[Entry]], older_than_s: float) -> set[str]:
-        now = self.bucket.now(CLOCK)
+    def _younger(self, entries: dict[str, list[Entry]], older_than_s: float, *, now: float) -> set[str]:
+        """Return the runs that are younger than this by the times of the store."""
         ends = {
             run: max((e.modified_at for e in found if "/story/" in e.key), default=0.0)
             for run, found in entries.items()
         }
         return {run for run, at in ends.items() if now - at < older_than_s}
 
+    def _live(self) -> set[str]:
+        heartbeats, wakeups = gathered(self.workspace.each, self.workspace.heartbeats, self.workspace.wakeups)
+        return {*heartbeats, *wakeups}
+
     def _abandoned(self, gone: Collection[str], present: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the requests without a story that are so old that no submission continues them."""
-        listed = {record.run for record in self.index.newest()[0]}
-        groups = set(self.bucket.children("groups/"))
-        live = {*self.workspace.heartbeats(), *self.workspace.wakeups()}
-        unknown = [run for run in present if run not in listed and run not in {*gone, *groups, *live}]
+        records, _ = self.index.newest()
+        groups, live = gathered(self.workspace.each, lambda: self.bucket.children("groups/"), self._live)
+        known = {*gone, *groups, *live, *(record.run for record in records)}
+        unknown = [run for run in present if run not in known]
         entries = self._entries(unknown)
         now = self.bucket.now(CLOCK) if unknown else 0.0
         return {
@@ -190,18 +205,21 @@ class RunDeleter:
         """Delete the records of groups and sweeps all of whose runs are deleted, and retire their names."""
         from outlast.sweep.record import sweeps
 
-        gone = self.deleted.names()
-        groups = Groups(self.workspace)
+        found, groups = sweeps(self.workspace), self.bucket.children("groups/")
+
+        def is_affected(name: str) -> bool:
+            return any(run.startswith(f"{name}-") for run in runs)
+
+        if not any(map(is_affected, (*found, *groups))):
+            return
+        gone, present = gathered(self.workspace.each, self.deleted.names, lambda: self.bucket.children("runs/"))
         empty: list[str] = []
-        for group in self.bucket.children("groups/"):
-            if any(run.startswith(f"{group}-") for run in runs):
-                seats = {seat.run for seat in groups.seats(group)}
-                if seats and seats <= gone:
-                    empty.append(group)
-        present = self.bucket.children("runs/")
-        for sweep in sweeps(self.workspace):
-            mine = any(run.startswith(f"{sweep}-") for run in runs)
-            if mine and not any(run.startswith(f"{sweep}-") and run not in gone for run in present):
+        for group in filter(is_affected, groups):
+            seats = {seat.run for seat in Groups(self.workspace).seats(group)}
+            if seats and seats <= gone:
+                empty.append(group)
+        for sweep in filter(is_affected, found):
+            if not any(run.startswith(f"{sweep}-") and run not in gone for run in present):
                 empty.append(sweep)
         self.deleted.retire(empty)
         for name in empty:

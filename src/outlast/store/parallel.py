@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from outlast.store.traits import traits_of_store
 
@@ -46,6 +46,11 @@ def _enter_pool() -> None:
 
 def one_by_one(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
     return [work(item) for item in items]
+
+
+def gathered(each: ParallelMap, *reads: Callable[[], Any]) -> list[Any]:
+    """Return the results of reads that do not depend on each other."""
+    return each(lambda read: read(), reads)
 
 
 def suited_to(url: str) -> ParallelMap:
