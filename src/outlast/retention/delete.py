@@ -104,19 +104,22 @@ class RunDeleter:
                 self._delete_groups([record.run for record in chosen])
         return found
 
-    def finish(self) -> int:
-        """Remove what interrupted deletions and submissions left; return the number of objects."""
+    def finish(self, records: Sequence[EndedRun]) -> list[EndedRun]:
+        """Remove what interrupted deletions and submissions left; return the ended runs that are not deleted.
+
+        `records`: all ended runs.
+        """
         gone, present = gathered(self.workspace.each, self.deleted.names, lambda: self.bucket.children("runs/"))
         left = [run for run in present if run in gone]
-        if gone:
+        if any(record.run in gone for record in records):
             self.index.remove(gone)
         entries = self._entries(left)
         keys = [entry.key for run in left for entry in entries[run]]
-        abandoned = self._abandoned(gone, present)
+        abandoned = self._abandoned({*gone, *(record.run for record in records)}, present)
         self.deleted.retire(list(abandoned))
         keys += [entry.key for run_entries in abandoned.values() for entry in run_entries]
         self._delete_keys(keys)
-        return len(keys)
+        return [record for record in records if record.run not in gone]
 
     def _retire(self, records: Sequence[EndedRun]) -> None:
         self.deleted.add(records)
@@ -185,11 +188,10 @@ class RunDeleter:
         heartbeats, wakeups = gathered(self.workspace.each, self.workspace.heartbeats, self.workspace.wakeups)
         return {*heartbeats, *wakeups}
 
-    def _abandoned(self, gone: Collection[str], present: Sequence[str]) -> dict[str, list[Entry]]:
+    def _abandoned(self, over: Collection[str], present: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the requests without a story that are so old that no submission continues them."""
-        records, _ = self.index.newest()
         groups, live = gathered(self.workspace.each, lambda: self.bucket.children("groups/"), self._live)
-        known = {*gone, *groups, *live, *(record.run for record in records)}
+        known = {*over, *groups, *live}
         unknown = [run for run in present if run not in known]
         entries = self._entries(unknown)
         now = self.bucket.now(CLOCK) if unknown else 0.0
@@ -205,7 +207,9 @@ class RunDeleter:
         """Delete the records of groups and sweeps all of whose runs are deleted, and retire their names."""
         from outlast.sweep.record import sweeps
 
-        found, groups = sweeps(self.workspace), self.bucket.children("groups/")
+        found, groups = gathered(
+            self.workspace.each, lambda: sweeps(self.workspace), lambda: self.bucket.children("groups/")
+        )
 
         def is_affected(name: str) -> bool:
             return any(run.startswith(f"{name}-") for run in runs)

@@ -48,8 +48,9 @@ class Pruner:
     def prune(self, rule: RetentionSpec, *, dry_run: bool = False) -> PruneResult:
         if not dry_run:
             self.deleter.index.rebuild()
-            self.deleter.finish()
         records, _ = self.deleter.index.newest()
+        if not dry_run:
+            records = self.deleter.finish(records)
         return self._collected(self._delete_due(records, rule, dry_run=dry_run), dry_run=dry_run)
 
     def apply_rules(self) -> PruneResult:
@@ -66,7 +67,7 @@ class Pruner:
         )
         if not found.runs:
             return _result(found, ())
-        self.deleter.finish()
+        self.deleter.finish(records)
         return self._collected(found, dry_run=False)
 
     def _delete_due(self, records: Sequence[EndedRun], rule: RetentionSpec, *, dry_run: bool = False) -> DeletedObjects:

@@ -56,11 +56,12 @@ class DeletedRuns:
     def add(self, records: Sequence[EndedRun]) -> None:
         """Record runs that are about to be deleted: their numbers, then their cost. May be repeated."""
         self.retire([record.run for record in records])
-        for begin in range(0, len(records), _PAGE):
-            batch = records[begin : begin + _PAGE]
-            # The name depends on the runs: a repeated deletion writes the same page.
-            same = hashlib.sha256("\n".join(record.run for record in batch).encode()).hexdigest()[:16]
-            self._create(f"{_LEDGER}{len(batch)}-{same}.json", msgspec.json.encode(batch))
+        self.each(self._write_page, [records[begin : begin + _PAGE] for begin in range(0, len(records), _PAGE)])
+
+    def _write_page(self, records: Sequence[EndedRun]) -> None:
+        # The name depends on the runs: a repeated deletion writes the same page.
+        same = hashlib.sha256("\n".join(record.run for record in records).encode()).hexdigest()[:16]
+        self._create(f"{_LEDGER}{len(records)}-{same}.json", msgspec.json.encode(records))
 
     def retire(self, names: Sequence[str]) -> None:
         """Make sure that no run, group or sweep gets one of these names again."""
