@@ -72,6 +72,24 @@ def test_a_spec_gets_cloud_regions_and_network_of_the_user(user_file: Path) -> N
     assert (local.machine.zones, local.machine.networks) == ((), {})
 
 
+def test_messages_and_retention_of_the_user_apply_to_all_projects(user_file: Path) -> None:
+    user_file.write_text('[notify]\nwebhook = "HOOK"\nevents = ["failed"]\n[retention]\nolder_than = "30d"\n')
+    spec = parse(with_defaults({"command": "true"}, user_config()))
+    assert spec.notify is not None
+    assert ([one.reference for one in spec.notify.targets], spec.notify.events) == (["HOOK"], ("failed",))
+    assert spec.retention is not None
+    assert spec.retention.older_than_s == 30 * 86400
+    own = parse(with_defaults({"command": "true", "notify": {"events": ["finished"]}}, user_config()))
+    assert own.notify is not None
+    assert (len(own.notify.targets), own.notify.events) == (1, ("finished",))
+    found = {one.name: one.value for one in settings(_xdg(user_file))}
+    assert (found["notify.webhook"], found["retention.older_than"]) == ("HOOK", "30d")
+    user_file.write_text('[notify]\nwebhook = "https://hooks.example.com/secret"\n')
+    with pytest.raises(SpecError, match="expected the name of an environment variable") as refused:
+        user_config()
+    assert "secret" not in str(refused.value)
+
+
 def test_machines_without_a_run_get_the_network_by_a_variable(user_file: Path) -> None:
     environment = _xdg(user_file)
     export_networks(environment)

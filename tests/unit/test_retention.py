@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import eventually
 
+import outlast
 from outlast.billing.ledger import total
 from outlast.billing.ledger_store import LedgerStore
 from outlast.code.record import CodeRecord, code_key
@@ -160,6 +161,32 @@ def test_a_mark_is_removed_only_when_its_collector_has_been_dead_for_a_week(tmp_
     os.utime(f"{workspace.url}/collecting/code/stale/a", (week_ago, week_ago))
     Collector(workspace).collect()
     assert [entry.key for entry in workspace.bucket.list("collecting/")] == ["collecting/code/fresh/a"]
+
+
+def test_calls_of_closed_and_of_dead_executors_go_and_those_of_a_sleeping_one_stay(tmp_path: Path) -> None:
+    workspace = open_workspace(str(tmp_path / "workspace"))
+    ages = {"open": 60, "asleep": 6 * 86400, "dead": 8 * 86400, "closed": 7200, "closing": 60}
+    for pool, age_s in ages.items():
+        names = ["pool.json", "alive", "calls/1", *(["closed"] if "clos" in pool else [])]
+        for name in names:
+            workspace.bucket.create(f"pools/{pool}/{name}", b"x")
+            at = time.time() - age_s
+            os.utime(f"{workspace.url}/pools/{pool}/{name}", (at, at))
+    found = prune(workspace, RetentionSpec(older_than_s=1.0))
+    assert sorted(workspace.bucket.children("pools/")) == ["asleep", "closing", "open"]
+    assert (found.shared_objects, found.shared_bytes) == (7, 7)
+
+
+def test_a_program_deletes_prunes_and_measures(workspace: Workspace) -> None:
+    space = outlast.Space(workspace)
+    run = ended(workspace)
+    assert space.prune("30d", dry_run=True).runs == ()
+    assert [row.run for row in space.disk_use().runs] == [run]
+    for wrong in ({"older_than": "soon"}, {"older_than": 1, "keep_best": 2}, {"older_than": 1, "outputs": "some"}):
+        with pytest.raises(UsageError):
+            space.prune(**wrong)  # type: ignore[arg-type]
+    assert space.delete(space.run(run)).runs == (run,)
+    assert space.runs() == []
 
 
 def test_kept_outputs_stay_listed_with_the_story(workspace: Workspace) -> None:

@@ -110,5 +110,6 @@ class RunFields(MachineOptions, total=False):
     outputs: Path | Mapping[str, Any]
     limits: LimitFields | Mapping[str, Any] | object
     notify: Mapping[str, Any] | object
+    retention: Mapping[str, Any] | object
     interactive: bool
     exclusive: str

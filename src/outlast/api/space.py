@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outlast.api.fields import Path, RunFields
     from outlast.app.comparison import Comparison
     from outlast.app.costs import CostSummary
+    from outlast.app.types import PruneResult, WorkspaceUse
 
 
 class Space:
@@ -61,11 +62,46 @@ class Space:
 
         return cost_summary(self._workspace, since=since, who=user)
 
+    def delete(self, *runs: str | Run, outputs: str = "delete", dry_run: bool = False) -> PruneResult:
+        """Delete ended runs with their checkpoints, logs and outputs (`outputs="keep"`: all but the outputs).
+
+        Raises UsageError if one is live, before any is deleted. Their cost stays in the ledger.
+        """
+        from outlast.app.retention import delete_named, keeps
+
+        return delete_named(self._workspace, names_of(runs), keep_outputs=keeps(outputs), dry_run=dry_run)
+
+    def prune(
+        self,
+        older_than: str | int | float,
+        *,
+        keep_best: int = 0,
+        metric: str = "",
+        failed: bool = False,
+        outputs: str = "delete",
+        dry_run: bool = False,
+    ) -> PruneResult:
+        """Delete old runs, and code and packages that no run uses; the options are those of `outlast prune`."""
+        from outlast.app.retention import prune, retention_rule
+
+        rule = retention_rule(older_than, keep_best=keep_best, metric=metric, failed=failed, outputs=outputs)
+        return prune(self._workspace, rule, dry_run=dry_run)
+
+    def disk_use(self) -> WorkspaceUse:
+        """Return what each run and each kind of object takes, in bytes and dollars a month."""
+        from outlast.app.retention import disk_use
+
+        return disk_use(self._workspace)
+
     def compare(self, *runs: str | Run) -> Comparison:
         """Compare runs: parameters, metrics, cost, code and curves."""
         from outlast.app.comparison import compare_runs
 
-        return compare_runs(self._workspace, [one.name if isinstance(one, Run) else one for one in runs])
+        return compare_runs(self._workspace, names_of(runs))
+
+
+def names_of(runs: Sequence[str | Run]) -> list[str]:
+    return [one.name if isinstance(one, Run) else one for one in runs]
 
 
 def workspace(url: Path | Space = "") -> Space:

@@ -26,7 +26,7 @@ MACHINE_FIELDS = (
 )  # fmt: skip
 TABLES = (
     "params", "env", "secrets", "machine", "code", "environment", "data", "volumes", "databases", "checkpoint",
-    "outputs", "limits", "clouds", "notify",
+    "outputs", "limits", "clouds", "notify", "retention",
 )  # fmt: skip
 SCALARS = ("name", "setup", "interactive", "exclusive")
 # Known here for suggestions; the reader of spec files has the last word on every other name.

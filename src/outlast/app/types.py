@@ -41,6 +41,7 @@ from outlast.records.resources import ResourceRecord as ResourceRecord
 from outlast.records.resources import ResourceRecords as ResourceRecords
 from outlast.retention.prune import PruneResult as PruneResult
 from outlast.retention.usage import DiskUse as DiskUse
+from outlast.retention.usage import WorkspaceUse as WorkspaceUse
 from outlast.runs.events import Event as Event
 from outlast.runs.logs import LogReader as LogReader
 from outlast.runs.logs import NodesLogReader as NodesLogReader

@@ -1,4 +1,4 @@
-"""The user's configuration file: defaults for workspace, clouds, regions, networks and images.
+"""The user's configuration file: defaults for workspace, clouds, networks, images, notifications and retention.
 
 Finds `config.toml` in `$XDG_CONFIG_HOME/outlast`, else in `~/.config/outlast`. The file is optional.
 """
@@ -42,13 +42,17 @@ def check(table: Mapping[str, Any]) -> list[str]:
     """Return the problems of the file's table."""
     from outlast.spec import fields
     from outlast.spec.network import read_clouds
+    from outlast.spec.notify import read_notify
     from outlast.spec.reader import Reader, of, text
+    from outlast.spec.retention import read_retention
 
     reader = Reader(table)
     reader.take("workspace", text, "")
     reader.take("cloud", fields.clouds, _NO_CLOUDS)
     read_clouds(reader.section_of("clouds"))
     reader.take("environment", of(dict), {})
+    read_notify(reader.section_of("notify"))
+    read_retention(reader.section_of("retention"))
     reader.finish()
     return reader.problems
 
@@ -59,7 +63,7 @@ def with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     machine = merged.get("machine", {})
     if "cloud" in defaults and isinstance(machine, dict) and "cloud" not in machine:
         merged["machine"] = {**machine, "cloud": defaults["cloud"]}
-    for section in ("clouds", "environment"):
+    for section in ("clouds", "environment", "notify", "retention"):
         own = merged.get(section, {})
         if section in defaults and isinstance(own, dict):
             merged[section] = _deep(defaults[section], own)

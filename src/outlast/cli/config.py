@@ -74,12 +74,18 @@ def settings(environment: Mapping[str, str]) -> Iterator[Setting]:
     )
     if environment.get(VARIABLE):
         yield Setting(name=VARIABLE, value=environment[VARIABLE], source="environment")
-    own, below = (_tables(one.get("clouds", {})) for one in (project.table, user))
-    for cloud in sorted({*own, *below}):
-        fields = {**below.get(cloud, {}), **own.get(cloud, {})}
+    own, below = (_sections(one) for one in (project.table, user))
+    for section in sorted({*own, *below}):
+        fields = {**below.get(section, {}), **own.get(section, {})}
         for field, value in sorted(fields.items()):
-            source = project.source if field in own.get(cloud, {}) else path
-            yield Setting(name=f"clouds.{cloud}.{field}", value=value, source=source)
+            source = project.source if field in own.get(section, {}) else path
+            yield Setting(name=f"{section}.{field}", value=value, source=source)
+
+
+def _sections(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the tables whose fields a project may override one by one."""
+    clouds = {f"clouds.{name}": one for name, one in _tables(table.get("clouds", {})).items()}
+    return clouds | _tables({name: table[name] for name in ("notify", "retention") if name in table})
 
 
 def _tables(clouds: Any) -> dict[str, dict[str, Any]]:

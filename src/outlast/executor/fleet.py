@@ -108,7 +108,8 @@ def _worker_spec(workspace: Workspace, pool: str, options: Mapping[str, Any], re
     if spec.machine.nodes > 1:
         raise UsageError("nodes: a worker of an Executor is one machine", hint="`max_workers` sets their number")
     limits = msgspec.structs.replace(spec.limits, no_progress=_ATTEMPTS_MAX)
-    return msgspec.structs.replace(spec, limits=limits)
+    # Workers come and go: the user's `[notify]` is for runs.
+    return msgspec.structs.replace(spec, limits=limits, notify=None)
 
 
 def _store_access(url: str, spec: Spec, environment: Mapping[str, str]) -> str:

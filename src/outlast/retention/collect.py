@@ -19,6 +19,8 @@ from outlast.workspace import Workspace
 MIN_AGE_S = 3600.0
 # The mark of a collector that died. It only makes submissions store another copy.
 _STALE_MARK_S = 7 * 86400.0
+# The age of calls of an Executor that has closed, and of one whose process is silent: it may be a sleeping laptop.
+_CLOSED_S, _SILENT_S = MIN_AGE_S, 7 * 86400.0
 # Keys in one call.
 BATCH = 1000
 CLOCK = "retention/clock"
@@ -61,7 +63,13 @@ class Collector:
 
     def collect(self) -> list[SharedObject]:
         """Delete unreferenced shared objects; return them. May be interrupted at any point, and repeated."""
-        _, candidates = gathered(self.workspace.each, self._remove_stale_marks, self.unreferenced)
+        pools, _, candidates = gathered(
+            self.workspace.each, self._unneeded_pools, self._remove_stale_marks, self.unreferenced
+        )
+        self._delete([entry.key for one in pools for entry in one.entries])
+        return [*pools, *self._collect(candidates)]
+
+    def _collect(self, candidates: Sequence[SharedObject]) -> list[SharedObject]:
         if not candidates:
             return []
         mark = self.workspace.ids()
@@ -86,6 +94,24 @@ class Collector:
         return found + [
             SharedObject(name=digest, key=f"environments/{digest}/lock", entries=tuple(entries))
             for digest, entries in environments.items()
+        ]
+
+    def _unneeded_pools(self) -> list[SharedObject]:
+        """Return the pools of Executors that are over. Their workers end without them."""
+        pools: dict[str, dict[str, Entry]] = {}
+        for entry in self.bucket.list("pools/"):
+            _, pool, name = entry.key.split("/", 2)
+            pools.setdefault(pool, {})[name] = entry
+        now = self.bucket.now(CLOCK) if pools else 0.0
+
+        def is_over(entries: dict[str, Entry]) -> bool:
+            silent_s = now - max(entry.modified_at for entry in entries.values())
+            return silent_s >= (_CLOSED_S if "closed" in entries else _SILENT_S)
+
+        return [
+            SharedObject(name=pool, key=f"pools/{pool}/pool.json", entries=tuple(entries.values()))
+            for pool, entries in pools.items()
+            if is_over(entries)
         ]
 
     def _remove_stale_marks(self) -> None:

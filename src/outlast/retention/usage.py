@@ -16,9 +16,9 @@ _OF_RUN = {"parts": "checkpoints", "checkpoints": "checkpoints", "logs": "logs",
 _OF_RUN |= {"outputs": "outputs", "utilisation": "metrics"}
 # The first folder of the workspace → kind.
 _SHARED = {"code": "code", "blobs": "code", "environments": "environments", "wheels": "outlast", "kits": "outlast"}
-_SHARED |= {"images": "images", "deleted": "ledger", "ledger": "ledger"}
+_SHARED |= {"images": "images", "deleted": "ledger", "ledger": "ledger", "pools": "calls"}
 KINDS = ("checkpoints", "outputs", "logs", "metrics", "story")
-SHARED_KINDS = ("code", "environments", "outlast", "images", "ledger", "other")
+SHARED_KINDS = ("code", "environments", "outlast", "images", "ledger", "calls", "other")
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):

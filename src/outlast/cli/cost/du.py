@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.retention import KINDS, SHARED_KINDS, disk_use
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import dim, find_workspace, note, table
 from outlast.formatting.quantities import size
-from outlast.retention.usage import KINDS, SHARED_KINDS, disk_use
 
 if TYPE_CHECKING:
     from outlast.app.types import DiskUse

@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from outlast.app.retention import delete_named, retention_rule
+from outlast.app.retention import prune as prune_runs
 from outlast.cli.shared.command import RESUMABLE, command
 from outlast.cli.shared.options import json_option, runs_argument, workspace_option
 from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.formatting.quantities import size
-from outlast.retention.prune import delete_runs
-from outlast.retention.prune import prune as prune_runs
-from outlast.runs.group import Groups
-from outlast.spec.quantity import duration_s
-from outlast.spec.retention import goal
-from outlast.spec.spec import RetentionSpec
 
 if TYPE_CHECKING:
-    from outlast.app.types import PruneResult, Workspace
+    from outlast.app.types import PruneResult
 
 _OUTPUTS = click.option(
     "--outputs",
@@ -52,25 +48,15 @@ def delete(
     RUN may be a group. Their cost stays in `outlast cost`. Code and packages go with the last run that uses them.
     """
     workspace = find_workspace(workspace_url)
-    runs = _named(workspace, run_names)
     keep = outputs == "keep"
     if not dry_run:
-        planned = delete_runs(workspace, runs, keep_outputs=keep, dry_run=True)
+        planned = delete_named(workspace, run_names, keep_outputs=keep, dry_run=True)
         if not _agreed(planned, yes=yes or as_json):
             return 0
-    result = delete_runs(workspace, runs, keep_outputs=keep, dry_run=dry_run)
+        run_names = planned.runs + tuple(planned.kept)
+    result = delete_named(workspace, run_names, keep_outputs=keep, dry_run=dry_run)
     _print(result, as_json=as_json)
     return 1 if result.kept else 0
-
-
-def _named(workspace: Workspace, names: tuple[str, ...]) -> list[str]:
-    """Return the runs behind each name: a run, a prefix, `last`, or a group."""
-    groups = Groups(workspace)
-    known = set(groups.all())
-    found: list[str] = []
-    for name in names:
-        found += [seat.run for seat in groups.seats(name)] if name in known else [workspace.find(name)]
-    return list(dict.fromkeys(found))
 
 
 @command(section="runs", progress="deleting old runs", interrupt=RESUMABLE, json="PruneResult")
@@ -96,29 +82,11 @@ def prune(
 ) -> int:
     """Delete old runs, and code and packages that no run uses."""
     workspace = find_workspace(workspace_url)
-    rule = _rule(older_than, keep_best, metric, failed=failed, keep_outputs=outputs == "keep")
+    rule = retention_rule(older_than, keep_best=keep_best, metric=metric, failed=failed, outputs=outputs, prefix="--")
     if not dry_run and not _agreed(prune_runs(workspace, rule, dry_run=True), yes=yes or as_json):
         return 0
     _print(prune_runs(workspace, rule, dry_run=dry_run), as_json=as_json)
     return 0
-
-
-def _rule(older_than: str, keep_best: int, metric: str, *, failed: bool, keep_outputs: bool) -> RetentionSpec:
-    try:
-        age_s = duration_s(older_than)
-    except ValueError as problem:
-        raise UsageError(f"--older-than {older_than}: {problem}", hint="write it like 30d or 12h") from problem
-    if keep_best < 0:
-        raise UsageError(f"--keep-best {keep_best}: expected a whole number of at least 1")
-    if bool(keep_best) != bool(metric):
-        raise UsageError("--keep-best and --metric belong together", hint="e.g. --keep-best 3 --metric min:loss")
-    try:
-        metric = goal(metric) if metric else ""
-    except ValueError as problem:
-        raise UsageError(f"--metric: {problem}") from problem
-    return RetentionSpec(
-        older_than_s=age_s, keep_best=keep_best, metric=metric, failed=failed, keep_outputs=keep_outputs
-    )
 
 
 def _agreed(planned: PruneResult, *, yes: bool) -> bool:

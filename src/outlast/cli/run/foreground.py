@@ -33,7 +33,7 @@ def follow_to_end(
             note(f"detached; `{request.run}` continues. Follow it with `outlast logs -f {request.run}`")
         return 130
     if request.spec.notify is not None and request.spec.notify.desktop:
-        from outlast.notify.targets import show_on_desktop
+        from outlast.app.notifications import show_on_desktop
 
         show_on_desktop(f"outlast: {request.run}", f"{request.run} {follower.story.state.ending or 'continues'}")
     if pull and follower.story.state.ending == "finished":
