@@ -145,6 +145,8 @@ class Follower:
 
     def begin(self, step: int) -> None:
         if self._begun is None:
+            # Rank 0 waits for all connections before its first step.
+            self._connected()
             self._begun = step - 1
 
     def named(self, action: Action, step: int) -> int | None:
