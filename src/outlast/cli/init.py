@@ -120,7 +120,7 @@ name = {name}
     type=click.Path(),
     metavar="FILE",
     default="",
-    help="Convert a SkyPilot YAML or a Ray cluster file.",
+    help="Convert a SkyPilot YAML, a Ray cluster file or a command line of torchrun.",
 )
 def init(folder: str, force: bool, source: str) -> int:
     """Write a commented `outlast.toml`.

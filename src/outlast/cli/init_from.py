@@ -1,4 +1,7 @@
-"""`outlast init --from`: converts the file of another tool to an `outlast.toml`; its header lists all differences."""
+"""`outlast init --from`: converts the file of another tool, or a command line of torchrun, to an `outlast.toml`.
+
+Its header lists all differences.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def converted(file: str, folder: str) -> tuple[str, str]:
     """Return the checked text of the file, and the next command. Raises UsageError, SpecError."""
     from outlast.spec.skypilot import FIELDS
     from outlast.spec.toml import written
+    from outlast.spec.torchrun import is_command
 
+    if not os.path.lexists(file) and is_command(file):
+        return _from_torchrun(file, folder), "outlast run"
     documents = read_yaml(file)
     known = {str(field) for document in documents if isinstance(document, Mapping) for field in document}
     if known & _RAYS:
@@ -45,6 +51,17 @@ def converted(file: str, folder: str) -> tuple[str, str]:
     text = _head(kind, os.path.basename(file), findings) + written(table)
     has_checkpoint = "cluster" in table or "tasks" in table
     return text + ("" if has_checkpoint else _CHECKPOINT), next_step
+
+
+def _from_torchrun(line: str, folder: str) -> str:
+    from outlast.spec.toml import written
+    from outlast.spec.torchrun import from_torchrun
+
+    name = Project({}, folder=os.path.abspath(folder), source="torchrun").name
+    table, findings = from_torchrun(line, name=name)
+    _check_run(table, "torchrun", folder)
+    _report(findings)
+    return _head("command line", line, findings) + written(table) + _CHECKPOINT
 
 
 def _from_sky(file: str, folder: str, documents: list[Any]) -> tuple[dict[str, Any], Findings]:

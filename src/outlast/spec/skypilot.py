@@ -1,7 +1,8 @@
 """The conversion of a SkyPilot YAML to an `outlast.toml`: a task, a pipeline, or parallel tasks. No IO.
 
-Differences and fields without a counterpart are reported. Services and multi-node training with a fixed set of nodes
-are refused: a converted file must not do something else than the original.
+Nodes that address each other become the machines of a distributed run; independent ones become a group. Differences and
+fields without a counterpart are reported. Services are refused: a converted file must not do something else than the
+original.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outlast.spec.convert import Findings, Section, name_from, shown
+from outlast.spec.fields import NODES_MAX
 from outlast.spec.skyfiles import files_of
 from outlast.spec.skymachine import machine_of
 
@@ -32,6 +34,17 @@ _NO_COUNTERPART = {
     "_metadata": "internal to SkyPilot",
 }
 _NODES = ("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_SETUP_NODE_RANK", "SKYPILOT_SETUP_NODE_IPS")
+# The same values on the machines of a distributed run.
+_EXPORTS = {
+    "SKYPILOT_NODE_RANK": "OUTLAST_NODE_RANK",
+    "SKYPILOT_NODE_IPS": "OUTLAST_NODE_IPS",
+    "SKYPILOT_SETUP_NODE_RANK": "OUTLAST_NODE_RANK",
+    "SKYPILOT_SETUP_NODE_IPS": "OUTLAST_NODE_IPS",
+    "SKYPILOT_NUM_NODES": "OUTLAST_NODES",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "OUTLAST_GPUS_PER_NODE",
+}
+# A launcher that starts one process group on several machines.
+_LAUNCHER = re.compile(r"\btorchrun\b|\btorch\.distributed\b|--nnodes\b")
 # The index of a job among the jobs that were launched together.
 _SHARE = {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
 _VARIABLE = re.compile(r"SKYPILOT_[A-Z_]+")
@@ -78,7 +91,7 @@ def _several(
         section = findings.section(table, f"task {index + 1}")
         task = _task(section, f"task-{index + 1}", place)
         own = str(task.pop("name"))
-        if "tasks" in task:
+        if "tasks" in task or "nodes" in task.get("machine", {}):
             section.wrong("num_nodes", "a task with several nodes cannot be part of a pipeline")
             continue
         if own in tasks:
@@ -121,13 +134,18 @@ def _task(section: Section, name: str, place: Callable[[str], str]) -> dict[str,
     code = _code(section, place)
     machine, limits = machine_of(_below(section, "resources"))
     volumes = _volumes(section)
-    nodes = _nodes(section, f"{setup or ''}\n{command}", env, machine)
+    script = f"{setup or ''}\n{command}"
+    together = bool(set(_VARIABLE.findall(script)) & set(_NODES) or _LAUNCHER.search(script))
+    nodes = _nodes(section, script, env, machine, together=together)
+    if nodes > 1 and together:
+        machine["nodes"] = nodes
+        found |= {field: _exports(found[field]) + found[field] for field in ("setup", "command") if field in found}
     parts = {"env": env, "secrets": secrets, "machine": machine, "code": code, "data": data, "volumes": volumes}
     parts["limits"] = limits
     found |= {field: value for field, value in parts.items() if value}
     section.drop(_NO_COUNTERPART)
     section.finish("SkyPilot")
-    if nodes > 1:
+    if nodes > 1 and not together:
         own = found.pop("name")
         return {"name": own, "tasks": {"node": {**found, "count": nodes}}}
     return found
@@ -202,12 +220,19 @@ def _volumes(section: Section) -> dict[str, str]:
     return found
 
 
-def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[str, Any]) -> int:
+def _exports(script: str) -> str:
+    """Return the line that sets SkyPilot's variables which a script of a distributed run uses."""
+    used = sorted(set(_VARIABLE.findall(script)) & set(_EXPORTS))
+    return "export " + " ".join(f'{name}="${_EXPORTS[name]}"' for name in used) + "\n" if used else ""
+
+
+def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[str, Any], *, together: bool) -> int:
     """Return the number of nodes, and add SkyPilot's variables to `env` where their values are known."""
     value = section.take("num_nodes")
     nodes = 1 if value is None else value
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= 1000:
-        section.wrong("num_nodes", f"expected a whole number between 1 and 1000, got {shown(value)}")
+    most = NODES_MAX if together else 1000
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= most:
+        section.wrong("num_nodes", f"expected a whole number between 1 and {most}, got {shown(value)}")
         return 1
     used = set(_VARIABLE.findall(script))
     gpus = str(machine.get("gpu", ":0")).rpartition(":")[2]
@@ -219,10 +244,9 @@ def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[
         )
     if nodes == 1:
         known |= dict.fromkeys(_NODES[::2], "0") | dict.fromkeys(_NODES[1::2], "127.0.0.1")
-    elif coupled := sorted(used & set(_NODES)):
-        why = f"{nodes} nodes that address each other ({', '.join(coupled)}) must start and move together"
-        section.wrong("num_nodes", f"{why}: use a Ray cluster or one larger machine")
     for name in sorted(used):
+        if nodes > 1 and together and name in _EXPORTS:
+            continue
         if name in known:
             env[name] = known[name]
         elif name not in _NODES:

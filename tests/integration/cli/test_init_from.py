@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tomllib
 from typing import Any
@@ -143,6 +144,60 @@ def test_independent_nodes_become_a_count(console: Console) -> None:
     assert [(task.name, task.least) for task in tasks] == [("node", 3)]
 
 
+def test_nodes_that_address_each_other_become_a_distributed_run(console: Console) -> None:
+    run = "python -m torch.distributed.run --nnodes=$SKYPILOT_NUM_NODES --node_rank=$SKYPILOT_NODE_RANK train.py"
+    found = spec(console, f"num_nodes: 4\nresources: {{infra: gcp, accelerators: 'A100:8'}}\nrun: {run}\n")
+    assert (found.machine.nodes, found.machine.gpus) == (4, 8)
+    values = {"OUTLAST_NODES": "4", "OUTLAST_NODE_RANK": "2", "PATH": os.environ["PATH"]}
+    shown = str(found.command).replace("python -m", "echo -m")
+    done = subprocess.run(["bash", "-c", shown], env=values, capture_output=True, text=True, check=True)
+    assert done.stdout == "-m torch.distributed.run --nnodes=4 --node_rank=2 train.py\n"
+
+
+def test_a_setup_finds_the_variables_of_its_node(console: Console) -> None:
+    text = "num_nodes: 2\nsetup: echo $SKYPILOT_SETUP_NODE_RANK\nrun: torchrun train.py\n"
+    found = spec(console, text)
+    assert found.setup == 'export SKYPILOT_SETUP_NODE_RANK="$OUTLAST_NODE_RANK"\necho $SKYPILOT_SETUP_NODE_RANK'
+    assert found.command == "torchrun train.py"
+
+
+# A command line of torchrun → the command and the nodes.
+TORCHRUN: dict[str, tuple[str, dict[str, Any]]] = {
+    "torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 train.py --lr 0.1": (
+        "torchrun --nproc-per-node=8 train.py --lr 0.1",
+        {"nodes": 4},
+    ),
+    "torchrun --nnodes 2:4 --max-restarts 3 --rdzv_id 7 train.py": (
+        "torchrun --max-restarts 3 train.py",
+        {"nodes": "2..4"},
+    ),
+    "python -m torch.distributed.run --nnodes 2 --node_rank 0 --master_addr 10.0.0.1 -m pkg.train --nnodes 9": (
+        "python -m torch.distributed.run -m pkg.train --nnodes 9",
+        {"nodes": 2},
+    ),
+    "torchrun --standalone --nproc-per-node 2 train.py": ("torchrun --nproc-per-node 2 train.py", {}),
+}
+
+
+@pytest.mark.parametrize("line", TORCHRUN)
+def test_a_command_line_of_torchrun_is_converted(console: Console, line: str) -> None:
+    (console.folder / "train.py").touch()
+    answer = console.run("init", "--from", line)
+    assert answer.returncode == 0, answer.stderr
+    table = tomllib.loads((console.folder / "outlast.toml").read_text())
+    assert (table["command"], table.get("machine", {})) == TORCHRUN[line]
+
+
+@pytest.mark.parametrize(
+    "line", ["torchrun --nnodes $N train.py", "torchrun --nnodes 0 train.py", "torchrun --nnodes 2"]
+)
+def test_a_command_line_of_torchrun_that_cannot_be_converted_is_refused(console: Console, line: str) -> None:
+    answer = console.run("init", "--from", line)
+    assert answer.returncode == 2
+    assert "hint: " in answer.stderr
+    assert not (console.folder / "outlast.toml").exists()
+
+
 def test_volumes_restarts_and_git_are_converted(console: Console) -> None:
     text = """
 workdir: {url: https://example.com/a.git, ref: v2}
@@ -208,7 +263,7 @@ REFUSED = {
     "resources: {cpus: many}\nrun: 'true'": "resources.cpus",
     "resources: {memory: [1]}\nrun: 'true'": "resources.memory",
     "resources: [a]\nrun: 'true'": "resources",
-    "num_nodes: 2\nrun: torchrun --node_rank=$SKYPILOT_NODE_RANK": "SKYPILOT_NODE_RANK",
+    "num_nodes: 300\nrun: torchrun --node_rank=$SKYPILOT_NODE_RANK": "between 1 and 256",
     "num_nodes: -1\nrun: 'true'": "num_nodes",
     "setup: echo": "run: missing",
     "envs: {A: [1]}\nrun: 'true'": "envs.A",
