@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--terms", type=int, default=20_000)
     parser.add_argument("--pause", type=float, default=0.5)
     given = parser.parse_args()
-    with outlast.Executor(max_workers=1, name="fit", environment="host") as pool:
+    with outlast.Executor(max_workers=1, name="fit") as pool:
         value, begun_at, moves = pool.submit(Fit(given.pause), given.terms).result()
     print(f"pi is about {value:.4f}; the last machine began at term {begun_at}, after {moves} preemptions")
 

@@ -13,6 +13,7 @@ from outlast.clouds.traits import traits_of
 from outlast.code.bundle import CodeRecord, git_record, pack, store
 from outlast.code.environment import EnvironmentRecord
 from outlast.databases import lifecycle
+from outlast.errors import SpecError
 from outlast.kit import boot_script
 from outlast.kit.libraries import store_libraries
 from outlast.records.resources import ResourceRecords
@@ -130,6 +131,12 @@ def _store_environment(workspace: Workspace, spec: Spec, report: Report) -> Envi
     on_host = all(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds)
     if on_host and wanted.source == "none" and spec.environment.source == "auto":
         return None
+    if wanted.source == "host" and not on_host:
+        away = next(cloud for cloud in spec.machine.clouds if not traits_of(cloud).shares_host_files)
+        raise SpecError(
+            [f'[environment] from = "host": machines of `{away}` do not have the packages of this computer'],
+            hint="name a file such as requirements.txt, or leave it out: outlast finds the file by itself",
+        )
     base: Base = "host" if on_host else "chosen" if spec.machine.image or spec.image else "default"
     return project_environment(workspace.bucket, spec.code.path, wanted, base=base, report=report)
 

@@ -197,6 +197,12 @@ def test_torch_digits_learns_and_is_scored(example: Example) -> None:
     assert json.loads(example.python("--mode", "evaluate", "--job-dir", "job"))["accuracy"] > 0.6
 
 
+def test_examples_list_exact_versions() -> None:
+    for path in (ROOT / "examples").glob("*/requirements.txt"):
+        loose = [line for line in path.read_text().splitlines() if not line.startswith("#") and "==" not in line]
+        assert [line for line in loose if not line.startswith("outlast")] == [], path
+
+
 @pytest.mark.full
 def test_a_resumable_function_continues_on_another_machine(example: Example) -> None:
     pytest.importorskip("cloudpickle", reason="the extra `executor` is not installed")

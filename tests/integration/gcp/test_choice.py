@@ -72,3 +72,10 @@ def test_the_choice_is_shown_and_confirmed_before_a_machine_is_launched(home: Ho
     assert code == 0, screen
     assert "Start for $0." in screen
     assert home.outlast("cancel", "cheap-2").returncode == 0
+
+
+def test_packages_of_this_computer_are_refused_where_machines_do_not_have_them(home: Home, gcp: GcpCloud) -> None:
+    answer = home.outlast("submit", "--cloud", "gcp", "--zone", ZONE, "--environment", "host", "--", "true")
+    assert answer.returncode == 2, answer.stderr
+    assert "machines of `gcp` do not have the packages of this computer" in answer.stderr
+    assert gcp.machines() == []
