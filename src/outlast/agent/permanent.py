@@ -25,6 +25,9 @@ _TRACEBACK = re.compile(
     r"^Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$",
     re.MULTILINE,
 )
+# The beginning of each line of a worker's traceback under torchrun, and of torchrun's own errors.
+_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+_LAUNCHER = "torch.distributed.elastic."
 _FRAME = re.compile(r"^  File \"([^\"]+)\", line (\d+)", re.MULTILINE)
 # Errors of the machine or of another service: the next machine may not have them.
 _PASSING = re.compile(
@@ -82,7 +85,9 @@ def permanent_failure(exit_code: int, *, ran_s: float, output: str) -> Permanent
 
 def last_error(output: str) -> str:
     """Return the error of the last Python traceback with its place: `ValueError: bad shape (train.py, line 12)`."""
-    found = list(_TRACEBACK.finditer(output))
+    # torchrun ends with its own traceback, which is the same for all errors of its workers.
+    own = _RANK.sub("", output)
+    found = [one for one in _TRACEBACK.finditer(own) if not one["error"].startswith(_LAUNCHER)]
     if not found:
         return ""
     frames = _FRAME.findall(found[-1]["frames"])

@@ -1,9 +1,14 @@
-"""Rules between runs: order and end within a group, and exclusive locks. Pure."""
+"""Rules between runs: order, failures and end within a group, and exclusive locks. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from outlast.runs.state import Attempt
 from outlast.supervisor.world import Fail, ReleaseMember, RunView, Wait, World
 
+# A run that fails this long after the loss of a peer, or this long before the loss is observed, fails because of it.
+_FOLLOWS_S, _OBSERVED_S = 120.0, 60.0
 # A submitter writes all runs of a group within seconds; a group that is incomplete after this time stays so.
 INCOMPLETE_S = 600.0
 
@@ -29,6 +34,23 @@ def waiting_reason(world: World, view: RunView) -> Wait | Fail | None:
     if holder is not None:
         return Wait(run=view.run, why=f"`{view.spec.exclusive}` is held by {holder}")
     return None
+
+
+def peer_losses(world: World, view: RunView) -> Iterator[float]:
+    """Yield when other runs of the group lost their machines: this run may have failed because of that."""
+    for sibling in view.siblings:
+        for attempt in sibling.state.attempts:
+            if attempt.preempted or attempt.outcome == "lost":
+                yield attempt.noticed_at or attempt.over_at or world.now
+            elif attempt.phase == "started" and not world.is_silent(attempt.cloud, attempt.zone):
+                machine = world.machines.get(attempt.machine)
+                if machine is None or machine.status in ("stopped", "broken"):
+                    yield world.now  # not in its story yet
+
+
+def follows(attempt: Attempt, lost: Sequence[float]) -> bool:
+    """Return whether an attempt ended right after the loss of a peer, or right before that was observed."""
+    return any(-_OBSERVED_S <= attempt.over_at - at <= _FOLLOWS_S for at in lost if at >= attempt.started_at)
 
 
 def _waits_for_group(world: World, view: RunView) -> Wait | Fail | None:

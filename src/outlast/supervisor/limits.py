@@ -17,6 +17,7 @@ from outlast.runs.members import owned
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import due_at
+from outlast.supervisor.group_rules import follows, peer_losses
 from outlast.supervisor.world import Budget, Fail, RunView, StopAtLimit, Wait, Warn, World
 
 # The part of a limit after which a warning is written.
@@ -255,12 +256,14 @@ def add_machine(view: RunView, shared: tuple[Tally, ...]) -> tuple[Tally, ...]:
     )
 
 
-def failure(view: RunView) -> Fail | None:
+def failure(world: World, view: RunView) -> Fail | None:
     """Return the end of a run that crashed too often, or made no progress in too many attempts."""
     state, limits = view.state, view.spec.limits
     last = state.last
+    lost = list(peer_losses(world, view))
     crashes = state.crashes - sum(
-        a.outcome in ("crashed", "killed") and a.exit_code in limits.retry_on_exit for a in state.attempts
+        a.outcome in ("crashed", "killed") and (a.exit_code in limits.retry_on_exit or follows(a, lost))
+        for a in state.attempts
     )
     if last is not None and crashes >= limits.crashes and not last.preempted:
         times = "once" if crashes == 1 else f"{crashes} times"

@@ -149,7 +149,7 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     before = view.state.attempts[: last.number - 1] if last is not None else ()
     if last is not None and last.phase == "noticed" and any(a.phase != "over" for a in before):
         return  # the successor was noticed too, and its predecessor is not over yet
-    end = failure(view)
+    end = failure(world, view)
     if end:
         yield end
         return

@@ -75,6 +75,13 @@ ValueError: bad shape of <Tensor at 0x7f01aa>
         (TRACE.replace("'a.py'", '"a.py"') + "KeyError\n", "KeyError (a.py, line 1)"),
         ("ValueError: printed, not raised\n", ""),
         ("", ""),
+        # torchrun adds a traceback of its own, which says nothing about the worker's error.
+        (
+            "".join(f"[rank0]: {line}\n" for line in VALUE.splitlines())
+            + TRACE.replace("'a.py'", '"/x/api.py"')
+            + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n",
+            "ValueError: bad shape of <Tensor at 0x…> (model.py, line 12)",
+        ),
         (
             VALUE + TRACE.replace("'a.py'", '"a.py"') + "torch.OutOfMemoryError: CUDA\n",
             "torch.OutOfMemoryError: CUDA (a.py, line 1)",

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.unit.plan.worlds import NOW, machine, placed, spec, view, world
 
+from outlast.clouds.cloud import Machine
 from outlast.runs import events as ev
 from outlast.runs.events import Event
 from outlast.runs.state import fold
@@ -130,3 +131,47 @@ def test_a_run_that_serves_others_may_be_preempted_without_limit() -> None:
     assert isinstance(step, PlaceAttempt)
     (step,) = plan(world(worker(*gone)))
     assert isinstance(step, Fail)
+
+
+def crashed(attempt: int, at: float) -> tuple[Event, ...]:
+    stopped = ev.Stopped(attempt=attempt, outcome="crashed", exit_code=1, why="connection reset", at=at)
+    return placed(attempt), ev.Started(attempt=attempt, at=at - 50.0), stopped
+
+
+CRASHES = [event for attempt in (1, 2, 3) for event in crashed(attempt, 300.0 * attempt)]
+
+
+def lost_at(*times: float) -> tuple[Event, ...]:
+    return tuple(
+        event
+        for attempt, at in enumerate(times, 1)
+        for event in (
+            placed(attempt),
+            ev.Started(attempt=attempt, at=at - 100.0),
+            ev.Lost(attempt=attempt, why="preempted", at=at),
+        )
+    )
+
+
+def fails(*siblings: Sibling, machines: list[Machine] | None = None) -> bool:
+    steps = plan(world(worker(*CRASHES, siblings=siblings), machines=machines))
+    return any(isinstance(step, Fail) for step in steps)
+
+
+def test_failures_that_follow_the_loss_of_a_peer_do_not_count_as_crashes() -> None:
+    assert fails()
+    assert not fails(sibling(*lost_at(290.0)))
+    assert not fails(sibling(*lost_at(310.0)))  # observed after the failure
+
+
+def test_a_loss_before_the_attempt_or_long_before_its_failure_explains_nothing() -> None:
+    assert fails(sibling(*lost_at(240.0)))
+    assert fails(sibling(*lost_at(1100.0)))
+    assert fails(sibling(*FINISHED))
+
+
+def test_a_loss_that_is_not_in_the_story_of_the_peer_yet_counts() -> None:
+    peer = sibling(placed(1), ev.Started(attempt=1, at=700.0))
+    late = world(worker(*CRASHES, siblings=(peer,)), machines=[])
+    assert not any(isinstance(step, Fail) for step in plan(msgspec.structs.replace(late, now=910.0)))
+    assert fails(peer, machines=[machine(1)])
