@@ -62,8 +62,10 @@ class ImpatientNode(Node):
 class MembersWrite(SimAgent):
     """Every rank ends the attempt in the story."""
 
-    def report_end(self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool) -> None:
-        super().report_end(verdict, exit_code, outputs, cut)
+    def report_end(
+        self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool, unsaved: bool = False
+    ) -> None:
+        super().report_end(verdict, exit_code, outputs, cut, unsaved)
         if verdict.finished:
             self.attempt.end(verdict, exit_code=exit_code, outputs=outputs)
 

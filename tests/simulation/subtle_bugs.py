@@ -24,7 +24,7 @@ from outlast.store.parts import parts_prefix
 from outlast.supervisor import apply, limits, plan
 from outlast.supervisor.apply import Applier
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.world import Bill, Release, RunView
+from outlast.supervisor.world import Bill, Release, RunView, World
 from outlast.testing.simagent import SimAgent
 from outlast.testing.simulate import Simulation, WorldResult
 from outlast.workspace import Workspace
@@ -163,16 +163,16 @@ def short_silence(cloud: str) -> CloudTraits:
     return msgspec.structs.replace(traits_of(cloud), silence_s=1.0)
 
 
-def one_crash_more(view: RunView) -> object:
+def one_crash_more(world: World, view: RunView) -> object:
     rules = view.spec.limits
     generous = msgspec.structs.replace(rules, crashes=rules.crashes + 1)
-    return failure(msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, limits=generous)))
+    return failure(world, msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, limits=generous)))
 
 
-def no_brake(view: RunView) -> object:
+def no_brake(world: World, view: RunView) -> object:
     rules = view.spec.limits
     generous = msgspec.structs.replace(rules, no_progress=rules.no_progress + 1)
-    return failure(msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, limits=generous)))
+    return failure(world, msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, limits=generous)))
 
 
 failure = limits.failure

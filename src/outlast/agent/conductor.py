@@ -279,7 +279,7 @@ class Conductor(JointConductor):
         self, result: Verdict, *, exit_code: int | None = None, outputs: int = 0, keep_s: float = 0.0, unsaved: str = ""
     ) -> Script[None]:
         if self.rank:
-            yield from do(Performer.report_end, result, exit_code, outputs, result.ending == "cut")
+            yield from do(Performer.report_end, result, exit_code, outputs, result.ending == "cut", bool(unsaved))
         else:
             yield from do(Performer.append_end, result, exit_code, outputs, keep_s, unsaved)
         yield from do(Performer.log, f"ended: {'finished' if result.finished else result.why}")

@@ -221,7 +221,9 @@ class Performer(Protocol):
     def read_nodes(self, since: float) -> NodesReport:
         """Read how far the other machines are; `since` is the moment for `seen`. For the leader."""
 
-    def report_end(self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool) -> None:
+    def report_end(
+        self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool, unsaved: bool = False
+    ) -> None:
         """Report the end of the command on this machine to the leader."""
 
     def keep_machine(self, for_s: float) -> None:

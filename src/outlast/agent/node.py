@@ -203,7 +203,9 @@ class Node:
         )
 
 
-def node_end(verdict: Verdict, *, exit_code: int | None, outputs: int, cut: bool, shards: int) -> NodeEnd:
+def node_end(
+    verdict: Verdict, *, exit_code: int | None, outputs: int, cut: bool, unsaved: bool, shards: int
+) -> NodeEnd:
     """Return the report of the end of the command on one machine."""
     return NodeEnd(
         finished=verdict.finished,
@@ -214,6 +216,7 @@ def node_end(verdict: Verdict, *, exit_code: int | None, outputs: int, cut: bool
         exit_code=exit_code,
         cut=cut,
         outputs=outputs,
+        unsaved=unsaved,
         shards=shards,
     )
 

@@ -104,9 +104,11 @@ class NodeEffects(ABC):
         self._with_retries(node.refresh)
         return node.report(since)
 
-    def report_end(self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool) -> None:
+    def report_end(
+        self, verdict: Verdict, exit_code: int | None, outputs: int, cut: bool, unsaved: bool = False
+    ) -> None:
         node = self._required_node()
-        end = node_end(verdict, exit_code=exit_code, outputs=outputs, cut=cut, shards=node.shards)
+        end = node_end(verdict, exit_code=exit_code, outputs=outputs, cut=cut, unsaved=unsaved, shards=node.shards)
         self._with_long_retries(lambda: node.report_end(end))
 
     def _required_node(self) -> Node:

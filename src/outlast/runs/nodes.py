@@ -62,6 +62,8 @@ class NodeEnd(msgspec.Struct, frozen=True, kw_only=True):
     # The command may have been in the middle of a write.
     cut: bool = False
     outputs: int = 0
+    # Its folder holds more than it has stored.
+    unsaved: bool = False
     # The number of its last shard; 0 if it wrote none.
     shards: int = 0
 

@@ -92,7 +92,12 @@ class Checkpointer:
         self.clock = clock
         self.report = report
         self.scanner = Scanner(
-            paths.checkpoints, names=with_sidecars(rule.names), home=paths.home, report=report, clock=clock
+            paths.checkpoints,
+            names=with_sidecars(rule.names),
+            home=paths.home,
+            report=report,
+            clock=clock,
+            is_part=node > 0,
         )
         self.outputs = OutputSender(
             attempt.workspace.bucket, attempt.run, attempt.number, folder=paths.outputs, node=node, report=report

@@ -33,6 +33,8 @@ class FolderFacts(NamedTuple):
     is_superseded: bool = False
     # No process writes any more.
     command_ended: bool = False
+    # It has the part of one machine; rank 0 writes what completes the checkpoint on its own machine.
+    is_part: bool = False
 
 
 class FrameworkRule(NamedTuple):
@@ -44,10 +46,14 @@ class FrameworkRule(NamedTuple):
 
 
 RULES = (
-    # `.metadata` is written last.
+    # `.metadata` is written last, on the machine with rank 0.
     FrameworkRule(
         "PyTorch distributed",
-        lambda facts: any(name.endswith(".distcp") for name in facts.names) and ".metadata" not in facts.names,
+        lambda facts: (
+            any(name.endswith(".distcp") for name in facts.names)
+            and ".metadata" not in facts.names
+            and not facts.is_part
+        ),
         complete=False,
     ),
     FrameworkRule("Hugging Face", lambda facts: _has_incomplete_marker(facts) and not facts.is_top, complete=False),
@@ -75,7 +81,9 @@ def is_complete(facts: FolderFacts) -> bool:
     return next((rule.complete for rule in RULES if rule.applies(facts)), True)
 
 
-def incomplete_folders(files: Mapping[str, Collection[str]], *, command_ended: bool) -> tuple[list[str], bool]:
+def incomplete_folders(
+    files: Mapping[str, Collection[str]], *, command_ended: bool, is_part: bool = False
+) -> tuple[list[str], bool]:
     """Return the incomplete folders, and whether one of them is the only checkpoint among its siblings.
 
     `files` maps each folder to the names of its files; the checkpoint folder itself is "".
@@ -97,6 +105,7 @@ def incomplete_folders(files: Mapping[str, Collection[str]], *, command_ended: b
             is_numbered=folder in numbers,
             is_superseded=folder in numbers and numbers[folder] < newest[os.path.dirname(folder)],
             command_ended=command_ended,
+            is_part=is_part,
         )
 
     incomplete = [folder for folder, names in files.items() if not is_complete(facts(folder, names))]

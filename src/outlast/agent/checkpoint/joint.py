@@ -8,13 +8,14 @@ another machine has still written nothing.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from outlast.agent.checkpoint.commit import Committer, links_of, times_of
-from outlast.agent.checkpoint.snapshot import FolderSnapshot, step_of
+from outlast.agent.checkpoint.snapshot import FolderSnapshot, highest_step, step_of
 from outlast.agent.node import Node
 from outlast.errors import WorkspaceError
 from outlast.runs.manifest import Manifest, read_keys
@@ -26,6 +27,7 @@ from outlast.store.parts import Parts, StoredFile, parts_prefix
 _SAVES = 2
 # The file in which `torch.distributed.checkpoint` records the parts of a checkpoint.
 _DCP_INDEX = ".metadata"
+_DCP_PART = re.compile(rb"__\d+_\d+\.distcp")
 # Exit codes of a command that succeeded, or that handled SIGTERM or SIGINT.
 _ORDERLY = (0, 143, 130)
 
@@ -122,6 +124,8 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     # How many snapshots were stored before it, and the signs of life of each rank at that time.
     number: int
     beats: dict[int, int]
+    # The parts that the index of `torch.distributed.checkpoint` in it names, as (folder, name).
+    indexed: frozenset[tuple[str, str]] = frozenset()
 
 
 class LeaderCommitter(JointCommitter):
@@ -174,6 +178,7 @@ class LeaderCommitter(JointCommitter):
             shard=self._shard(snapshot, files),
             number=self._numbers,
             beats={rank: self.node.beats(rank) for rank in self.node.others},
+            indexed=indexed_parts(self.folder, snapshot),
         )
         self.stored = [*self.stored[-1:], stored]
 
@@ -192,6 +197,12 @@ class LeaderCommitter(JointCommitter):
                 step = "" if stored.shard.step is None else f" of step {stored.shard.step}"
                 return Incomplete(f"node {rank} has not stored its part{step}" + _hint(stored.shard))
             found[rank] = chosen
+        shards = (stored.shard, *(self._shards[one] for one in found.items()))
+        present = {
+            part for shard in shards if shard is not None for file in shard.files if (part := part_of(file.path))
+        }
+        if missing := sorted(stored.indexed - present):
+            return Incomplete(f"no node has stored `{missing[0][1]}` of `{missing[0][0]}` yet")
         return found
 
     def _matches(self, stored: _Stored, rank: int, number: int) -> bool:
@@ -206,7 +217,9 @@ class LeaderCommitter(JointCommitter):
         if end is not None:
             # A rank that failed because its peer had left may have been about to write its first part.
             orderly = not end.cut and end.exit_code in _ORDERLY
-            return not end.shards and (orderly or rank in self.quiet or (not end.cut and stored.number >= _SAVES))
+            return not (end.shards or end.unsaved) and (
+                orderly or rank in self.quiet or (not end.cut and stored.number >= _SAVES)
+            )
         # Its sign of life must have been written after the snapshot was taken.
         alive = self.node.alive(rank) if self.node.beats(rank) >= stored.beats[rank] + 2 else None
         if alive is None or alive.writes or (rank not in self.quiet and stored.number < _SAVES):
@@ -263,6 +276,32 @@ class LeaderCommitter(JointCommitter):
                     self._shards.pop((rank, number), None)
         except WorkspaceError as problem:
             self.report(f"old parts could not be deleted now: {problem}")
+
+
+def part_of(path: str) -> tuple[str, str] | None:
+    """Return folder and name of a part of `torch.distributed.checkpoint`; None for any other file."""
+    folder, name = os.path.split(path)
+    found = _DCP_PART.search(name.encode(errors="surrogateescape"))
+    return (folder, found[0].decode()) if found else None
+
+
+def indexed_parts(folder: str, snapshot: FolderSnapshot) -> frozenset[tuple[str, str]]:
+    """Return the parts that the index of the newest checkpoint names, of all nodes; empty without an index.
+
+    An older one may lack parts that other nodes have deleted already.
+    """
+    indexes = [path for path in snapshot.files if os.path.basename(path) == _DCP_INDEX]
+    newest = step_of(snapshot)
+    found: set[tuple[str, str]] = set()
+    for path in indexes:
+        if newest is None or highest_step([path]) == newest:
+            try:
+                with open(os.path.join(folder, path), "rb") as file:
+                    names = _DCP_PART.findall(file.read())
+            except OSError:
+                continue  # deleted since: the next snapshot lacks it
+            found |= {(os.path.dirname(path), name.decode()) for name in names}
+    return frozenset(found)
 
 
 def _hint(own: NodeShard) -> str:

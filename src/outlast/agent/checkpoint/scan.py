@@ -28,10 +28,18 @@ class Scanner:
     """Scans one folder again and again. Remembers since when files are open, to recognise logs and databases."""
 
     def __init__(
-        self, folder: str, *, names: tuple[str, ...], home: str, report: Callable[[str], None], clock: Clock
+        self,
+        folder: str,
+        *,
+        names: tuple[str, ...],
+        home: str,
+        report: Callable[[str], None],
+        clock: Clock,
+        is_part: bool = False,
     ) -> None:
         self.folder = folder
         self.names = names
+        self.is_part = is_part
         self._home = home
         self._report = report
         self._clock = clock
@@ -48,6 +56,7 @@ class Scanner:
             logs=self._open.logs,
             databases=self._databases,
             command_ended=command_ended,
+            is_part=self.is_part,
         )
 
     def scan(

@@ -56,6 +56,7 @@ class FolderSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     # The only checkpoint is still being written: the rest of the folder is useless without it.
     only_incomplete: bool = False
     command_ended: bool = False
+    is_part: bool = False
     # A folder that its framework has not completed, and a file with a temporary name, if there are any; both left out.
     incomplete: str = ""
     temporary: str = ""
@@ -109,10 +110,14 @@ def take_snapshot(
     logs: Collection[str] = (),
     databases: Collection[str] = (),
     command_ended: bool = False,
+    is_part: bool = False,
 ) -> FolderSnapshot:
-    """List the folder, limited to `names`, without files that are not part of a complete checkpoint."""
-    found = survey(folder, names=names)
-    return _from_listing(folder, found, names=names, logs=logs, databases=databases, command_ended=command_ended)
+    """List the folder, limited to `names`, without files that are not part of a complete checkpoint.
+
+    `is_part`: rank 0 of the program is on another machine.
+    """
+    found, options = survey(folder, names=names), {"command_ended": command_ended, "is_part": is_part}
+    return _from_listing(folder, found, names=names, logs=logs, databases=databases, **options)
 
 
 def _from_listing(
@@ -123,9 +128,10 @@ def _from_listing(
     logs: Collection[str],
     databases: Collection[str],
     command_ended: bool,
+    is_part: bool,
 ) -> FolderSnapshot:
     by_folder = _by_folder(found.files)
-    incomplete, only_incomplete = incomplete_folders(by_folder, command_ended=command_ended)
+    incomplete, only_incomplete = incomplete_folders(by_folder, command_ended=command_ended, is_part=is_part)
     hidden = tuple(f"{folder}/" if folder else "" for folder in incomplete)
 
     def taken(path: str) -> bool:
@@ -156,6 +162,7 @@ def _from_listing(
         names=names,
         only_incomplete=only_incomplete,
         command_ended=command_ended,
+        is_part=is_part,
         incomplete=next((above or "." for above in incomplete), ""),
         temporary=left_out[0] if left_out else "",
         found=found,
@@ -200,6 +207,7 @@ def is_unchanged(folder: str, snapshot: FolderSnapshot, *, read: bool = False) -
         logs=snapshot.logs,
         databases=snapshot.databases,
         command_ended=snapshot.command_ended,
+        is_part=snapshot.is_part,
     )
     return now.holds(snapshot)
 
