@@ -23,6 +23,7 @@ from outlast.runs.state import Checkpoint
 from outlast.spec.checkpoint_patterns import is_meant
 from outlast.store import direct_io
 from outlast.store.bucket import Bucket
+from outlast.store.hashing import sha256_of
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.store.parts import PART_BYTES, Part, StoredFile
 
@@ -249,7 +250,7 @@ def _fetched(bucket: Bucket, part: Part, rooms: list[memoryview]) -> Iterator[me
 
 
 def _is_intact(body: memoryview, part: Part) -> bool:
-    return len(body) == part.bytes and hashlib.sha256(body).hexdigest() == part.sha256
+    return len(body) == part.bytes and sha256_of(body) == part.sha256
 
 
 def _put(target: _Target, at: int, part: Part, body: memoryview) -> None:

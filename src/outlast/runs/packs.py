@@ -13,6 +13,7 @@ from functools import partial
 
 from outlast.runs.folder_listing import Mark
 from outlast.store import direct_io, parts
+from outlast.store.hashing import read_hashed
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.store.parts import Part, Parts, StoredFile
 
@@ -243,11 +244,9 @@ def _offsets(path: str) -> range:
 def _store(own: Parts, path: str, at: int, rooms: list[memoryview]) -> Part:
     room = rooms.pop() if rooms else direct_io.room(parts.PART_BYTES)
     try:
-        size = 0
         with open(path, "rb", buffering=0) as file:
             file.seek(at)
-            while size < parts.PART_BYTES and (count := file.readinto(room[size:])):
-                size += count
-        return own.store(room[:size]) if size else Part("", "", 0)
+            size, digest = read_hashed(file, room[: parts.PART_BYTES])
+        return own.store(room[:size], digest) if size else Part("", "", 0)
     finally:
         rooms.append(room)

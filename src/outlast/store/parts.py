@@ -7,13 +7,13 @@ which are called packs (`packs.py`).
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from outlast.store.bucket import Bucket
+from outlast.store.hashing import sha256_of
 
 # Smaller parts deduplicate better and cost more requests. The memory is this size times the threads of `each`.
 PART_BYTES = 4 << 20
@@ -113,9 +113,12 @@ class Parts:
                 if names.get(digest) == key:
                     del names[digest]
 
-    def store(self, body: bytes | memoryview) -> Part:
-        """Store one body unless it is known; it is durable after `make_durable`. Concurrent duplicates are harmless."""
-        digest = hashlib.sha256(body).hexdigest()
+    def store(self, body: bytes | memoryview, digest: str = "") -> Part:
+        """Store one body unless it is known; it is durable after `make_durable`. Concurrent duplicates are harmless.
+
+        `digest` is its sha256, if the caller has computed it.
+        """
+        digest = digest or sha256_of(body)
         key = self._known.get(digest) or self._fresh.get(digest)
         if key is None:
             key = f"{parts_prefix(self.run)}{self.attempt}/{digest}"
