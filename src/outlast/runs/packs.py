@@ -50,11 +50,13 @@ def upload_files(
     *,
     each: ParallelMap = in_parallel,
     seen: Mapping[str, Mark] | None = None,
+    stored: Mapping[str, tuple[Part, ...]] | None = None,
     once_read: Callable[[], None] = lambda: None,
 ) -> tuple[StoredFile, ...]:
     """Upload all files and make them durable. Raises OSError if a file was deleted or is not readable.
 
-    A file that changes meanwhile is stored as it was read; a small one listed in `seen` raises Changed instead.
+    A file that changes meanwhile is stored as it was read; a small one listed in `seen` raises Changed instead. Large
+    files in `stored` are known to consist of these parts, and are not read.
     `once_read` is called when all files are read, while they are made durable: the caller can check for changes there.
     """
     places, seen = own.places(), seen or {}
@@ -65,7 +67,8 @@ def upload_files(
         fresh = {one[0]: one for one in repacked}
         small = [fresh.get(one[0], one) for one in small if one[0] not in grown]
         large |= grown
-    bodies = _upload_large(own, folder, [path for path in paths if path in large], each)
+    bodies: dict[str, Sequence[Part]] = {path: of for path, of in (stored or {}).items() if path in large}
+    bodies |= _upload_large(own, folder, [path for path in paths if path in large and path not in bodies], each)
     each(lambda job: job(), [own.make_durable, once_read])
     files = {one[0]: _small_file(one, places) for one in small}
     for path, of in bodies.items():

@@ -98,6 +98,11 @@ class Parts:
             self._places = {digest: place for digest, place in self._places.items() if place[0].key in keys}
             return self._places
 
+    def are_stored(self, parts: Iterable[Part]) -> bool:
+        """Return whether all parts are durable and may be reused."""
+        with self._lock:
+            return all(self._known.get(part.sha256) == part.key for part in parts)
+
     def store_pack(self, body: memoryview, offsets: Mapping[bytes, int]) -> None:
         """Store a pack; `offsets` maps the sha256 of each file in it to its offset."""
         part = self.store(body)

@@ -16,6 +16,7 @@ from outlast.agent.checkpoint.checkpointer import Checkpointer, _pauses_s
 from outlast.agent.checkpoint.snapshot import take_snapshot
 from outlast.agent.retry import retry
 from outlast.errors import Damaged, StoreUnreachable, WorkspaceError
+from outlast.runs.checkpoints import restore
 from outlast.spec.spec import CheckpointSpec
 from outlast.store.parts import parts_prefix
 
@@ -283,3 +284,52 @@ def test_without_keep_best_no_metric_is_read(checkpointer: Checkpointer, tmp_pat
     write(checkpointer, "n", "1")
     assert checkpointer.commit(take_snapshot(checkpointer.scanner.folder))
     assert metrics(checkpointer) == [{}]
+
+
+def save_as_trainer(checkpointer: Checkpointer, step: int, body: bytes, *, linked_to: int = 0) -> Path:
+    """Write a checkpoint of the trainer library with one large file, or with a link to that of an earlier one."""
+    folder = Path(checkpointer.scanner.folder)
+    large = folder / f"step-{step:09d}" / "rank-0" / "buffers-00000.bin"
+    large.parent.mkdir(parents=True)
+    if linked_to:
+        os.link(folder / f"step-{linked_to:09d}" / "rank-0" / large.name, large)
+    else:
+        large.write_bytes(body)
+    (folder / f"step-{step:09d}" / "checkpoint.json").write_text(str(step))
+    return large
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the same attempt", "after a restore"])
+def test_a_linked_piece_of_a_trainers_checkpoint_is_not_read_again(
+    checkpointer: Checkpointer, store: Store, tmp_path: Path, again: bool
+) -> None:
+    body = os.urandom(9 << 20)
+    save_as_trainer(checkpointer, 1, body)
+    assert checkpointer.commit(take_snapshot(checkpointer.scanner.folder))
+    if again:
+        shutil.rmtree(checkpointer.scanner.folder)
+        states = reversed(checkpointer.committer.attempt.story.refresh().checkpoints)
+        manifest, _ = restore(store, RUN, list(states), checkpointer.scanner.folder)
+        assert manifest is not None
+        checkpointer.restored(manifest)
+    large = save_as_trainer(checkpointer, 2, b"", linked_to=1)
+    # Only a read could see these bytes: size and times stay.
+    before = large.stat()
+    large.write_bytes(bytes(len(body)))
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert checkpointer.commit(take_snapshot(checkpointer.scanner.folder))
+    back = restored(checkpointer, tmp_path / "back")
+    assert (back / "step-000000002" / "rank-0" / "buffers-00000.bin").read_bytes() == body
+
+
+def test_other_files_are_read_in_every_commit_whatever_their_times(checkpointer: Checkpointer, tmp_path: Path) -> None:
+    large = Path(checkpointer.scanner.folder, "model.bin")
+    large.parent.mkdir(parents=True, exist_ok=True)
+    large.write_bytes(bytes(9 << 20))
+    assert checkpointer.commit(take_snapshot(checkpointer.scanner.folder))
+    before = large.stat()
+    large.write_bytes(b"x" * (9 << 20))
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    write(checkpointer, "n", "2")
+    assert checkpointer.commit(take_snapshot(checkpointer.scanner.folder))
+    assert (restored(checkpointer, tmp_path / "back") / "model.bin").read_bytes() == b"x" * (9 << 20)

@@ -14,12 +14,13 @@ from outlast.agent.checkpoint.snapshot import FolderSnapshot, is_unchanged, step
 from outlast.agent.outputs import OutputSender
 from outlast.agent.paths import AttemptPaths
 from outlast.errors import WorkspaceError
+from outlast.runs.folder_listing import Mark
 from outlast.runs.manifest import Manifest, write_manifest
 from outlast.runs.packs import Changed, upload_files
 from outlast.runs.retention import prune
 from outlast.spec.spec import CheckpointSpec
 from outlast.store.parallel import ParallelMap, in_parallel
-from outlast.store.parts import Parts, StoredFile
+from outlast.store.parts import Part, Parts, StoredFile
 
 # From linux/fs.h: the new file shares the blocks of the old one, where the file system supports that.
 _FICLONE = 0x40049409
@@ -55,6 +56,8 @@ class Committer:
         self._reported_metric = False
         # The machines that save together.
         self.nodes = 1
+        # Mark → parts of the large files of the last commit that are never written again.
+        self._final: dict[Mark, tuple[Part, ...]] = {}
         # Why a stored snapshot is not committed yet: other machines of the run have not stored theirs.
         self.waiting = ""
 
@@ -79,7 +82,25 @@ class Committer:
     def restored(self, manifest: Manifest, snapshot: FolderSnapshot) -> None:
         """Record that the folder holds this checkpoint, which needs neither a commit nor an upload."""
         self.parts.learn(manifest.files, manifest.digests)
+        self._remember(snapshot, manifest.files)
         self.committed = snapshot
+
+    def _remember(self, snapshot: FolderSnapshot, files: tuple[StoredFile, ...]) -> None:
+        """Keep the parts of large final files: an equal mark of a final file later means equal content.
+
+        The trainer library links the pieces of a state that did not change from one checkpoint to the next.
+        """
+        marks = {file: snapshot.files.get(file.path) for file in files if file.parts and file.size is None}
+        self._final = {
+            mark: file.parts
+            for file, mark in marks.items()
+            if mark is not None and mark[0] == file.bytes and snapshot.is_final(file.path)
+        }
+
+    def _stored(self, snapshot: FolderSnapshot) -> dict[str, tuple[Part, ...]]:
+        """Return the parts of files that need not be read again."""
+        known = {path: self._final[mark] for path, mark in snapshot.files.items() if mark in self._final}
+        return {path: of for path, of in known.items() if snapshot.is_final(path) and self.parts.are_stored(of)}
 
     def _record(
         self,
@@ -134,7 +155,10 @@ class Committer:
         """Store all bodies. Returns None if the folder changed meanwhile."""
         # Files before databases: files stay unchanged for a moment only, databases are always consistent.
         files = self._upload_copy(snapshot) if copy_first else self._upload_in_place(snapshot)
-        return None if files is None else files + self._upload_databases(snapshot)
+        if files is None:
+            return None
+        self._remember(snapshot, files)
+        return files + self._upload_databases(snapshot)
 
     def _upload_databases(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...]:
         folder = f"{self._copy}-databases"
@@ -149,7 +173,8 @@ class Committer:
         try:
             if not _copy_folder(self.folder, snapshot, self._copy):
                 return None
-            files = upload_files(self.parts, self._copy, self._paths(snapshot), each=self.each)
+            stored = self._stored(snapshot)
+            files = upload_files(self.parts, self._copy, self._paths(snapshot), each=self.each, stored=stored)
         finally:
             _discard(self._copy)
         self.outrun = not is_unchanged(self.folder, snapshot)
@@ -161,7 +186,13 @@ class Committer:
 
         try:
             files = upload_files(
-                self.parts, self.folder, self._paths(snapshot), each=self.each, seen=snapshot.files, once_read=compare
+                self.parts,
+                self.folder,
+                self._paths(snapshot),
+                each=self.each,
+                seen=snapshot.files,
+                stored=self._stored(snapshot),
+                once_read=compare,
             )
         except Changed:
             self.outrun = True

@@ -85,6 +85,11 @@ class FolderSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         complete = {path.partition("/")[0] for path in self.files if _TRAINER_MARKER.fullmatch(path)}
         return bool(folders) and folders == complete
 
+    def is_final(self, path: str) -> bool:
+        """Return whether a file will never be written again: it belongs to a checkpoint of the trainer library."""
+        folder = path.partition("/")[0]
+        return bool(_TRAINER_FOLDER.fullmatch(folder)) and f"{folder}/checkpoint.json" in self.files
+
     def same(self, other: FolderSnapshot) -> bool:
         """Return whether nothing changed. Opening a database changes nothing."""
         return (self.files | self.databases, self.links) == (other.files | other.databases, other.links)
