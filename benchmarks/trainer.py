@@ -88,7 +88,7 @@ def formats(gigabytes: float, rounds: int) -> dict[str, list[float]]:
                 began = time.perf_counter()
                 stream, body, buffers = states.dump(state, pickle=pickle)
                 found.setdefault(f"encode {name}", []).append(time.perf_counter() - began)
-                views = [view.cast("B") for view in buffers]
+                views = [buffer.view() for buffer in buffers]
                 taken = timed(lambda: states.load(stream, memoryview(body), views, path=""))  # noqa: B023
                 found.setdefault(f"decode {name}", []).append(taken)
     return found

@@ -25,7 +25,7 @@ from outlast.trainer.rng import rng_state, set_rng_state
 
 def stored(value: Any) -> tuple[bytes, list[bytes]]:
     body, buffers = encode(value)
-    return bytes(body), [bytes(view.cast("B")) for view in buffers]
+    return bytes(body), [bytes(buffer.view().cast("B")) for buffer in buffers]
 
 
 def loaded(body: bytes, buffers: list[bytes]) -> Any:
@@ -326,9 +326,9 @@ def test_large_arrays_are_neither_copied_by_a_save_nor_by_a_restore() -> None:
     array = numpy.arange(100_000.0)
     body, buffers = encode({"a": array, "b": b"x" * 5000})
     assert len(body) < 200
-    assert numpy.shares_memory(numpy.frombuffer(buffers[0], numpy.uint8), array)
-    arena = bytearray(buffers[0])
-    restored = decode(bytes(body), [memoryview(arena), buffers[1]])["a"]
+    assert numpy.shares_memory(numpy.frombuffer(buffers[0].view(), numpy.uint8), array)
+    arena = bytearray(buffers[0].view())
+    restored = decode(bytes(body), [memoryview(arena), buffers[1].view()])["a"]
     assert numpy.shares_memory(restored, numpy.frombuffer(arena, numpy.uint8))
     restored[0] = 7
     assert restored.flags.writeable

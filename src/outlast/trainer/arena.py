@@ -2,6 +2,7 @@
 
 Later saves use it again, because the first use of memory is several times slower than a copy. It is created in advance
 where the size of the state is known, only if enough memory is free, and released after a save where memory is scarce.
+It has no name, so that the system frees it with the last process that uses it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from outlast.trainer.copying import StateCopy
 
 # The memory that stays free for others.
 _SPARE = 0.1
@@ -18,62 +23,92 @@ _MADV_POPULATE_WRITE = 23
 
 
 class Arena:
-    """A file that trainer and saver have mapped."""
+    """A file without a name that trainer and saver have mapped; created here, or inherited from the trainer."""
 
-    def __init__(self, path: str, size: int, *, create: bool) -> None:
-        self.path = path
+    def __init__(self, size: int, *, handle: int | None = None) -> None:
         self.size = size
-        self._file = open(path, "w+b" if create else "r+b")  # noqa: SIM115  closed with the arena
-        if create:
-            self._file.truncate(size)
-        self.map = mmap.mmap(self._file.fileno(), size)
+        self.handle, self._in_memory = _unnamed_file(size) if handle is None else (handle, True)
+        try:
+            if handle is None:
+                os.truncate(self.handle, size)
+            self.map = mmap.mmap(self.handle, size)
+        except BaseException:
+            os.close(self.handle)
+            raise
+        # The bytes of the last complete state: the next one is compared with it.
+        self._state_bytes = 0
+        # The first bytes that are allocated and mapped.
+        self._mapped = 0
         self._closing = threading.Event()
         self._filling: threading.Thread | None = None
 
     def fill_in_background(self) -> None:
-        """Allocate the memory now, in a thread."""
-        self._filling = threading.Thread(target=self._fill, name="outlast-arena", daemon=True)
-        self._filling.start()
+        """Allocate and map the memory now, in a thread."""
+        if self._in_memory and self._filling is None and self._mapped < self.size:
+            self._closing.clear()
+            self._filling = threading.Thread(target=self._fill, name="outlast-arena", daemon=True)
+            self._filling.start()
 
     def _fill(self) -> None:
         import ctypes
 
-        # Unlike `mmap.madvise`, this call releases the interpreter lock.
-        madvise = ctypes.CDLL(None, use_errno=True).madvise
+        try:
+            # Unlike `mmap.madvise`, this call releases the interpreter lock.
+            madvise = ctypes.CDLL(None, use_errno=True).madvise
+        except (AttributeError, OSError):
+            return
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         first = ctypes.c_char.from_buffer(self.map)
         try:
-            for at in range(0, self.size, _STEP_BYTES):
-                size = min(_STEP_BYTES, self.size - at)
-                if self._closing.is_set() or madvise(ctypes.addressof(first) + at, size, _MADV_POPULATE_WRITE):
-                    return  # an older kernel: the copy allocates the memory
+            while self._mapped < self.size and not self._closing.is_set():
+                size = min(_STEP_BYTES, self.size - self._mapped)
+                if madvise(ctypes.addressof(first) + self._mapped, size, _MADV_POPULATE_WRITE):
+                    return  # an older kernel, or not enough memory
+                self._mapped += size
         finally:
             del first  # it keeps the map open
 
-    def close(self, *, remove: bool) -> None:
+    def _stop_filling(self) -> None:
         self._closing.set()
         if self._filling is not None:
             self._filling.join()
-        try:
+            self._filling = None
+
+    @contextmanager
+    def copy(self, size: int, *, piece: int) -> Iterator[StateCopy]:
+        """Yield a copy of a state of this size. Only a complete one is compared with the next."""
+        self._stop_filling()
+        compared, self._state_bytes = self._state_bytes, 0
+        # On a disk, changed pages of a map are written one by one.
+        existing = max(self._mapped, compared) if self._in_memory else 0
+        with StateCopy(self.map, self.handle, piece=piece, existing=existing, compared=compared) as copy:
+            yield copy
+        self._state_bytes = size
+
+    def forget_state(self) -> None:
+        """Do not compare the next state with the last one: it was not saved."""
+        self._state_bytes = 0
+
+    def close(self) -> None:
+        self._stop_filling()
+        # If a view still exists, the memory is freed with the process.
+        with suppress(BufferError):
             self.map.close()
-        except BufferError:
-            pass  # a view still exists; the memory is freed with the process
-        self._file.close()
-        if remove and os.path.exists(self.path):
-            os.unlink(self.path)
+        os.close(self.handle)
 
 
-def shared_folder(size: int) -> str:
-    """Return the folder for shared memory: in RAM if there is room, else the folder for temporary files."""
+def _unnamed_file(size: int) -> tuple[int, bool]:
+    """Return a file in memory if there is room, else one on the disk; and whether it is in memory."""
     import tempfile
 
     try:
-        room = os.statvfs("/dev/shm")
-        if min(room.f_bavail * room.f_frsize, available_bytes()) > size * (1 + _SPARE):
-            return "/dev/shm"
+        if hasattr(os, "memfd_create") and available_bytes() > size * (1 + _SPARE):
+            return os.memfd_create("outlast"), True
     except OSError:
         pass
-    return tempfile.gettempdir()
+    handle, path = tempfile.mkstemp(prefix="outlast-")
+    os.unlink(path)
+    return handle, False
 
 
 def is_scarce(size: int) -> bool:

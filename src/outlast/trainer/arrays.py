@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from outlast.errors import OutlastError
@@ -32,12 +33,21 @@ class MissingLibrary(OutlastError):
 
 
 class Blob:
-    """Raw bytes of a value. Blobs of one `key` are the same memory: stored once, and restored as one."""
+    """Raw bytes of a value. Blobs of one `key` are the same memory: stored once, and restored as one.
 
-    __slots__ = ("key", "view")
+    A `view` that copies, from a device or into a dense block, is created when it is used: copies of all values at once
+    would need as much memory as the state.
+    """
 
-    def __init__(self, view: memoryview, key: object = None) -> None:
-        self.view, self.key = view, key
+    __slots__ = ("key", "nbytes", "view")
+
+    def __init__(self, view: Callable[[], memoryview], nbytes: int, key: object = None) -> None:
+        self.view, self.nbytes, self.key = view, nbytes, key
+
+    @classmethod
+    def of(cls, content: bytes | bytearray | memoryview) -> Blob:
+        view = memoryview(content)
+        return cls(lambda: view, view.nbytes)
 
 
 def missing(name: str, problem: ImportError) -> MissingLibrary:
@@ -86,9 +96,13 @@ def array_fields(numpy: Any, array: Any) -> tuple[Any, Any, Any, Blob]:
     dtype = _dtype_fields(numpy, array.dtype)
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     if not array.nbytes:
-        return dtype, array.shape, "C", Blob(memoryview(b""))
-    dense = numpy.ascontiguousarray(array.T if fortran else array).reshape(-1)
-    return dtype, array.shape, "F" if fortran else "C", Blob(memoryview(dense.view(numpy.uint8)))
+        return dtype, array.shape, "C", Blob.of(b"")
+
+    def view() -> memoryview:
+        dense = numpy.ascontiguousarray(array.T if fortran else array).reshape(-1)
+        return memoryview(dense.view(numpy.uint8))
+
+    return dtype, array.shape, "F" if fortran else "C", Blob(view, array.nbytes)
 
 
 def _dtype_fields(numpy: Any, dtype: Any) -> Any:

@@ -12,11 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.arena import Arena, available_bytes, is_scarce, shared_folder
-from outlast.trainer.files import after, aligned
+from outlast.trainer.arena import Arena, available_bytes, is_scarce
+from outlast.trainer.arrays import Blob
+from outlast.trainer.files import after, aligned, piece_bytes
 
 # Smaller states are copied so fast that preparing for them is not worth it.
 _PREPARED_BYTES = 32 << 20
+# Small states grow in it without another saver process; memory that is not used is not allocated.
+_ARENA_BYTES_MIN = 4 << 20
 
 
 class SaveFailed(OutlastError):
@@ -41,6 +44,7 @@ class BackgroundSaver:
         self._arena: Arena | None = None
         self._pending = False
         self._failed = ""
+        self._owner = os.getpid()
 
     @property
     def busy(self) -> bool:
@@ -50,23 +54,20 @@ class BackgroundSaver:
         return self._pending
 
     def save(
-        self,
-        step: int,
-        stream: str,
-        body: bytes | bytearray,
-        buffers: list[memoryview],
-        *,
-        metrics: Mapping[str, float],
+        self, step: int, stream: str, body: bytes | bytearray, buffers: list[Blob], *, metrics: Mapping[str, float]
     ) -> None:
         """Copy the state and request the write. `stream` is the name of the file for `body`."""
         self.wait()
-        sizes = [view.nbytes for view in buffers]
+        sizes = [buffer.nbytes for buffer in buffers]
         begins, end = aligned(sizes)
-        begin = after(end)
+        begin, piece = after(end), piece_bytes(end)
         arena = self._room_for(begin + len(body))
-        for at, view in zip(begins, buffers, strict=True):
-            arena.map[at : at + view.nbytes] = view.cast("B")
-        arena.map[begin : begin + len(body)] = body
+        with arena.copy(begin + len(body), piece=piece) as copy:
+            for at, buffer in zip(begins, buffers, strict=True):
+                # One view at a time: that of a tensor on a device is a copy of it.
+                copy.put(at, buffer.view())
+            unchanged = [number for number in range(-(-end // piece)) if number not in copy.changed]
+            copy.put(begin, memoryview(body))
         request = {
             "folder": self.folder,
             "step": step,
@@ -76,20 +77,25 @@ class BackgroundSaver:
             "node": self.node,
             "keep": self.keep,
             "extra": self.extra(metrics),
-            "arena": arena.path,
-            "size": arena.size,
             "stream": stream,
             "body": len(body),
             "buffers": sizes,
+            "unchanged": unchanged,
         }
-        self._send(request)
+        try:
+            self._send(request, arena)
+        except BaseException:
+            arena.forget_state()
+            raise
+        # The next copy finds the memory mapped.
+        arena.fill_in_background()
 
     def extra(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the additional fields of a checkpoint's marker."""
         return {"notes": self.notes, "metrics": {name: float(value) for name, value in metrics.items()}}
 
-    def _send(self, request: dict[str, Any]) -> None:
-        process = self._start()
+    def _send(self, request: dict[str, Any], arena: Arena) -> None:
+        process = self._start(arena)
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -100,12 +106,12 @@ class BackgroundSaver:
             ) from problem
         self._pending = True
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, arena: Arena) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            argv = [sys.executable, "-P", "-m", "outlast.trainer.saver"]
+            argv = [sys.executable, "-P", "-m", "outlast.trainer.saver", str(arena.handle), str(arena.size)]
             # A new session: a signal to the trainer's group must not end a save in progress.
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=[arena.handle]
             )
         return self._process
 
@@ -121,25 +127,29 @@ class BackgroundSaver:
     def _release_if_scarce(self) -> None:
         """Return the memory of the last save to the system if others need it."""
         try:
-            if self._arena is None or not is_scarce(self._arena.size):
-                return
+            scarce = self._arena is not None and is_scarce(self._arena.size)
         except OSError:
             return  # not Linux
-        self._arena.close(remove=True)
-        self._arena = None
-        if self._process is not None and self._process.stdin is not None:
+        if scarce:
+            self._release()
+
+    def _release(self) -> None:
+        """End the saver process, which has the memory mapped, and free it."""
+        if self._process is not None:
+            assert self._process.stdin is not None
             with suppress(BrokenPipeError):
-                self._process.stdin.write(b'{"release": true}\n')
-                self._process.stdin.flush()
+                self._process.stdin.write(b"{}\n")
+                self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
 
     def _room_for(self, size: int) -> Arena:
-        if self._arena is not None and self._arena.size >= size:
-            return self._arena
-        if self._arena is not None:
-            self._arena.close(remove=True)
-        room = max(4096, size + size // 16)
-        path = os.path.join(shared_folder(room), f"outlast-{os.getpid()}-{self.rank}-{room}")
-        self._arena = Arena(path, room, create=True)
+        if self._arena is None or self._arena.size < size:
+            self._release()
+            self._arena = Arena(max(_ARENA_BYTES_MIN, size + size // 16))
         return self._arena
 
     def _readable(self, timeout_s: float) -> bool:
@@ -173,14 +183,6 @@ class BackgroundSaver:
         self.check()
 
     def close(self) -> None:
-        """Wait for the saver process to finish, and release its memory."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            with suppress(BrokenPipeError):
-                self._process.stdin.write(b"{}\n")
-                self._process.stdin.close()
-            self._process.wait()
-            self._process = None
-        if self._arena is not None:
-            self._arena.close(remove=True)
-            self._arena = None
+        """Wait for the saver process to finish, and release its memory. A forked child leaves both alone."""
+        if os.getpid() == self._owner:
+            self._release()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from outlast.errors import OutlastError
 from outlast.store.direct_io import read_large, room, write_large
+from outlast.store.hashing import sha256_of
 
-_PIECE_BYTES = 16 << 20
+PIECE_BYTES = 16 << 20
 _THREADS = 4
+# Python has no name for it; Linux and macOS agree.
+_MAP_FIXED = 0x10
 A = TypeVar("A")
+B = TypeVar("B")
 
 
 class BadCheckpoint(OutlastError):
@@ -22,69 +26,119 @@ class BadCheckpoint(OutlastError):
 
 def write(path: str, content: memoryview) -> dict[str, Any]:
     """Write a new file durably. Returns its entry for the marker: size and hashes."""
-    with open(path, "wb", buffering=0) as file:
+    with open(path, "xb", buffering=0) as file:
         file.truncate(len(content))
 
     def one(at: int) -> str:
-        piece = content[at : at + _PIECE_BYTES]
+        piece = content[at : at + PIECE_BYTES]
         # Both release the interpreter lock: one thread hashes while another waits for the disk.
-        digest = hashlib.sha256(piece).hexdigest()
+        digest = sha256_of(piece)
         with open(path, "r+b", buffering=0) as file:
             file.seek(at)
             write_large(file, piece)
         return digest
 
-    digests = _each(one, len(content), _PIECE_BYTES)
+    digests = each(one, range(0, len(content), PIECE_BYTES))
     sync(path)
-    return {"bytes": len(content), "piece": _PIECE_BYTES, "sha256": digests}
+    return {"bytes": len(content), "piece": PIECE_BYTES, "sha256": digests}
+
+
+def write_piece(path: str, content: memoryview) -> dict[str, Any]:
+    """Write a new file of one piece durably. Returns its entry for the marker."""
+    digest = sha256_of(content)
+    with open(path, "xb", buffering=0) as file:
+        file.truncate(len(content))
+        write_large(file, content)
+        os.fsync(file.fileno())
+    # At least a block, as `_checked` requires.
+    return {"bytes": len(content), "piece": max(4096, -(-len(content) // 4096) * 4096), "sha256": [digest]}
 
 
 def describe(path: str) -> dict[str, Any]:
     """Make a file of the user's code durable. Returns its entry for the marker."""
     size = os.path.getsize(path)
-    digests = _each(lambda at: _digest(path, at, min(_PIECE_BYTES, size - at)), size, _PIECE_BYTES)
+    digests = each(lambda at: _digest(path, at, min(PIECE_BYTES, size - at)), range(0, size, PIECE_BYTES))
     sync(path)
-    return {"bytes": size, "piece": _PIECE_BYTES, "sha256": digests}
+    return {"bytes": size, "piece": PIECE_BYTES, "sha256": digests}
 
 
-def read(path: str, known: Any) -> memoryview:
-    """Read and verify a file into writable memory. Raises BadCheckpoint."""
-    size, piece, digests = _checked(path, known)
-    content = room(size)
+def read(files: Mapping[str, Any]) -> memoryview:
+    """Read and verify files, path to entry, one after the other into writable memory. Raises BadCheckpoint."""
+    places, total = _laid_out(files)
+    content = room(total)
 
-    def one(at: int) -> bool:
-        part = content[at : at + piece]
-        with open(path, "rb", buffering=0) as file:
-            file.seek(at)
+    def one(piece: _Piece) -> bool:
+        part = content[piece.target : piece.target + piece.size]
+        with open(piece.path, "rb", buffering=0) as file:
+            file.seek(piece.at)
             complete = read_large(file, part) == len(part)
-        return complete and hashlib.sha256(part).hexdigest() == digests[at // piece]
+        return complete and sha256_of(part) == piece.sha256
 
-    _require(path, _each(one, size, piece))
+    _require(places, each(one, places))
     return content
 
 
-def mapped(path: str, known: Any) -> memoryview:
-    """Verify a file and return its content as writable memory that is backed by the file. Raises BadCheckpoint.
+def mapped(files: Mapping[str, Any]) -> memoryview:
+    """Verify files and return their content as writable memory that is backed by them. Raises BadCheckpoint.
 
-    It needs no memory that the kernel cannot drop; changes stay in this process. Do not keep it: the file may be on a
-    network, where another machine deletes it.
+    It needs no memory that the kernel cannot drop; changes stay in this process. Do not keep it: the files may be on a
+    network, where another machine deletes them.
     """
-    size, piece, digests = _checked(path, known)
-    if not size:
-        return memoryview(bytearray())
-    with open(path, "rb") as file:
-        content = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
-    matches = _each(
-        lambda at: hashlib.sha256(content[at : at + piece]).hexdigest() == digests[at // piece], size, piece
-    )
-    _require(path, matches)
+    places, total = _laid_out(files)
+    content = room(total)
+    # Every file but the last must end with a page.
+    if not total or any(piece.target % mmap.PAGESIZE for piece in places) or not _overlay(content, places):
+        return read(files)
+    matches = each(lambda one: sha256_of(content[one.target : one.target + one.size]) == one.sha256, places)
+    _require(places, matches)
     return content
+
+
+def _overlay(content: memoryview, places: list[_Piece]) -> bool:
+    """Map the files over this memory; return whether that is possible."""
+    try:
+        import ctypes
+
+        call = ctypes.CDLL(None, use_errno=True).mmap
+    except (ImportError, AttributeError, OSError):
+        return False
+    call.restype = ctypes.c_void_p
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(content))
+    for piece in places:
+        with open(piece.path, "rb") as file:
+            rights, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+            if call(begin + piece.target, piece.size, rights, flags, file.fileno(), piece.at) != begin + piece.target:
+                return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Piece:
+    """A piece of a file, and the offset of its bytes in memory."""
+
+    path: str
+    at: int
+    size: int
+    target: int
+    sha256: str
+
+
+def _laid_out(files: Mapping[str, Any]) -> tuple[list[_Piece], int]:
+    """Return the pieces of files that follow each other in memory, and their size. Raises BadCheckpoint."""
+    places, total = [], 0
+    for path, known in files.items():
+        size, piece, digests = _checked(path, known)
+        for at, digest in zip(range(0, size, piece), digests, strict=True):
+            places.append(_Piece(path=path, at=at, size=min(piece, size - at), target=total + at, sha256=digest))
+        total += size
+    return places, total
 
 
 def verify(path: str, known: Any) -> None:
     """Verify a file against its entry. Raises BadCheckpoint."""
-    size, piece, digests = _checked(path, known)
-    _require(path, _each(lambda at: _digest(path, at, min(piece, size - at)) == digests[at // piece], size, piece))
+    places, _ = _laid_out({path: known})
+    _require(places, each(lambda one: _digest(path, one.at, one.size) == one.sha256, places))
 
 
 def sync(path: str) -> None:
@@ -100,7 +154,7 @@ def _digest(path: str, at: int, size: int) -> str:
     with open(path, "rb", buffering=0) as file:
         file.seek(at)
         body = room(size)
-        return hashlib.sha256(body[: read_large(file, body)]).hexdigest()
+        return sha256_of(body[: read_large(file, body)])
 
 
 def _checked(path: str, known: Any) -> tuple[int, int, list[str]]:
@@ -122,17 +176,17 @@ def _checked(path: str, known: Any) -> tuple[int, int, list[str]]:
     return size, piece, digests
 
 
-def _require(path: str, matches: list[bool]) -> None:
+def _require(places: list[_Piece], matches: list[bool]) -> None:
     if not all(matches):
+        path = places[matches.index(False)].path
         raise BadCheckpoint(f"{path}: its content differs from the saved one")
 
 
-def _each(work: Callable[[int], A], size: int, piece: int) -> list[A]:
-    """Call `work` with the offset of each piece, in threads."""
-    begins = range(0, size, piece)
-    if len(begins) < 2:
-        return [work(at) for at in begins]
+def each(work: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """Map a function over items, in threads."""
+    if len(items) < 2:
+        return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(_THREADS, len(begins))) as pool:
-        return list(pool.map(work, begins))
+    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+        return list(pool.map(work, items))

@@ -64,7 +64,7 @@ class _NotPlain(Exception):
         )
 
 
-def encode(state: Any) -> tuple[bytearray, list[memoryview]]:
+def encode(state: Any) -> tuple[bytearray, list[Blob]]:
     """Return the stream and its buffers, which are views of the state's memory. Raises UnsavableState."""
     encoder = _Encoder()
     try:
@@ -81,11 +81,11 @@ class _Encoder:
 
     def __init__(self) -> None:
         self.out = bytearray(MAGIC)
-        self.buffers: list[memoryview] = []
+        self.buffers: list[Blob] = []
         # By id, with the value itself: the id of a freed temporary value could be reused.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._texts: dict[str, int] = {}
-        self._blobs: dict[object, tuple[int, memoryview]] = {}
+        self._blobs: dict[object, tuple[int, Blob]] = {}
         self._blob_count = 0
         self._open: set[int] = set()
         self._spelled_out = 0
@@ -163,25 +163,25 @@ class _Encoder:
 
     def _bytes(self, tag: bytes, value: bytes | bytearray) -> None:
         self.out += tag
-        self._blob(Blob(memoryview(value)))
+        self._blob(Blob.of(value))
 
     def _blob(self, blob: Blob) -> None:
-        view, size = blob.view, blob.view.nbytes
+        size = blob.nbytes
         known = self._blobs.get(blob.key) if blob.key is not None else None
         if known is not None:
             self.out += b"="
             self._count(known[0])
             return
         if blob.key is not None:
-            # With the view, which keeps the memory from being reused by another tensor.
-            self._blobs[blob.key] = (self._blob_count, view)
+            # With the blob, which keeps the memory from being reused by another tensor.
+            self._blobs[blob.key] = (self._blob_count, blob)
         self._blob_count += 1
         self.out += b">" if size >= _OUTSIDE_BYTES else b"<"
         self._count(size)
         if size >= _OUTSIDE_BYTES:
-            self.buffers.append(view)
+            self.buffers.append(blob)
         else:
-            self.out += view
+            self.out += blob.view()
 
     def _sequence(self, value: list[Any] | tuple[Any, ...], tags: bytes) -> None:
         if len(value) >= _PACK_FROM and self._pack(value, tags):

@@ -2,7 +2,8 @@
 
 step-000000012/rank-0/state.bin      the state without its large buffers, as plain data; or
 step-000000012/rank-0/state.pickle   the same as a pickle, if the program uses `pickle=True`
-step-000000012/rank-0/buffers.bin    the large buffers, one after the other, each aligned
+step-000000012/rank-0/buffers-00000.bin, …   the large buffers, one after the other, each aligned, in pieces of equal
+                                     size. A piece that did not change is a hard link to that of the checkpoint before
 step-000000012/rank-0/files/…        files that the user's code wrote
 step-000000012/checkpoint.json       sizes and hashes of all files; written last, before the rename
 step-000000012/checkpoint-1.json     the same, of the ranks on node 1 of a distributed run
@@ -15,9 +16,9 @@ import mmap
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from outlast.trainer import chunks
 from outlast.trainer import state as states
@@ -26,10 +27,13 @@ from outlast.trainer.chunks import BadCheckpoint as BadCheckpoint
 _NAME = re.compile(r"^step-(\d{9})$")
 MARKER = "checkpoint.json"
 _MARKERS = re.compile(r"checkpoint(-\d+)?\.json")
-_BUFFERS = "buffers.bin"
+_BUFFERS = re.compile(r"buffers-\d{5}\.bin")
+# Smaller pieces are written again: a damaged link would damage two checkpoints, for little time.
+_LINKED_BYTES = 1 << 20
+# More pieces would make a checkpoint of many files.
+_PIECES_MAX = 1000
 # The alignment that vector instructions and NumPy prefer.
 _ALIGNED = 64
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,10 +110,12 @@ def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False, mapped: boo
     stream = states.PICKLED if states.PICKLED in known else states.PLAIN
     if stream == states.PICKLED and not pickle:
         raise states.refuse_pickle(os.path.join(found.path, f"rank-{rank}", stream))
-    body = _with_file(found, known, rank, stream, chunks.read)
-    arena = _with_file(found, known, rank, _BUFFERS, chunks.mapped if mapped else chunks.read)
-    for name in known.keys() - {stream, _BUFFERS}:
-        _with_file(found, known, rank, name, chunks.verify)
+    names = sorted(filter(_BUFFERS.fullmatch, known))
+    body = chunks.read({_path_of(found, rank, stream): known[stream]})
+    pieces = {_path_of(found, rank, name): known[name] for name in names}
+    arena = chunks.mapped(pieces) if mapped else chunks.read(pieces)
+    for name in known.keys() - {stream, *names}:
+        chunks.verify(_path_of(found, rank, name), known[name])
     begins, size = aligned(sizes)
     if size != len(arena):
         raise BadCheckpoint(f"{found.path}: its buffers differ from the saved ones")
@@ -123,7 +129,7 @@ def check(found: FoundCheckpoint) -> None:
     for rank in range(marker["ranks"]):
         known, _ = _entries(found, marker, rank)
         for name in known:
-            _with_file(found, known, rank, name, chunks.verify)
+            chunks.verify(_path_of(found, rank, name), known[name])
 
 
 def _entries(found: FoundCheckpoint, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
@@ -136,17 +142,17 @@ def _entries(found: FoundCheckpoint, marker: dict[str, Any], rank: int) -> tuple
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
         raise BadCheckpoint(f"{found.path}: its marker was not written by outlast") from problem
     streams = files.keys() & {states.PLAIN, states.PICKLED}
-    if len(streams) != 1 or _BUFFERS not in files or min(sizes, default=0) < 0:
-        raise BadCheckpoint(f"{found.path}: its marker does not name one {states.PLAIN} and one {_BUFFERS}")
+    if len(streams) != 1 or min(sizes, default=0) < 0:
+        raise BadCheckpoint(f"{found.path}: its marker does not name one {states.PLAIN}, or has a negative size")
     return files, sizes
 
 
-def _with_file(found: FoundCheckpoint, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
+def _path_of(found: FoundCheckpoint, rank: int, name: str) -> str:
     top = os.path.join(found.path, f"rank-{rank}")
     path = os.path.normpath(os.path.join(top, name))
     if not path.startswith(os.path.join(top, "")):
         raise BadCheckpoint(f"{found.path}: its marker names `{name}`, which is outside the checkpoint")
-    return act(path, known[name])
+    return path
 
 
 def aligned(sizes: list[int]) -> tuple[list[int], int]:
@@ -158,17 +164,46 @@ def aligned(sizes: list[int]) -> tuple[list[int], int]:
     return begins, end
 
 
+def piece_bytes(size: int) -> int:
+    """Return the size of the pieces of large buffers of this total size."""
+    return max(chunks.PIECE_BYTES, -(-size // _PIECES_MAX // chunks.PIECE_BYTES) * chunks.PIECE_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedPieces:
+    """The pieces of the large buffers of a rank's last save, by name, in the folder that the checkpoint gets."""
+
+    folder: str
+    piece: int
+    entries: dict[str, Any]
+
+
 def write_rank(
-    staged: str, rank: int, *, stream: str, body: bytes | bytearray | memoryview, arena: memoryview, sizes: list[int]
-) -> None:
+    staged: str,
+    rank: int,
+    *,
+    stream: str,
+    body: bytes | bytearray | memoryview,
+    arena: memoryview,
+    sizes: list[int],
+    last: SavedPieces | None = None,
+    unchanged: Collection[int] = (),
+) -> dict[str, Any]:
     """Write one rank's part to the staged folder, durably, and then the rank's own marker.
 
-    Includes files of `write_user_files`. `stream` is the name of the file for `body`.
+    Includes files of `write_user_files`. `stream` is the name of the file for `body`; `unchanged` are the numbers of
+    pieces that equal those of `last`. Returns the entries of the pieces.
     """
     folder = os.path.join(staged, f"rank-{rank}")
     os.makedirs(folder, exist_ok=True)
     try:
-        written = _written(folder, {stream: memoryview(body), _BUFFERS: arena})
+        written = _user_files(folder)
+        written[stream] = chunks.write(os.path.join(folder, stream), memoryview(body))
+        pieces = _write_pieces(folder, arena, last, unchanged)
+        written |= pieces
+        # The files before the folders that list them.
+        for where, _, _ in os.walk(folder, topdown=False):
+            chunks.sync(where)
     except OSError:
         # An incomplete part is useless, and takes the room of the next one on a full disk.
         shutil.rmtree(folder, ignore_errors=True)
@@ -177,21 +212,37 @@ def write_rank(
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump({"files": written, "buffers": sizes}, file)
     os.replace(temporary, os.path.join(staged, f"rank-{rank}.json"))
+    return pieces
 
 
-def _written(folder: str, contents: dict[str, memoryview]) -> dict[str, Any]:
-    written = {
+def _user_files(folder: str) -> dict[str, Any]:
+    return {
         os.path.relpath(os.path.join(where, name), folder): chunks.describe(os.path.join(where, name))
         for where, _, names in os.walk(folder)
         for name in names
         if os.path.relpath(where, folder) != "."
     }
-    for name, content in contents.items():
-        written[name] = chunks.write(os.path.join(folder, name), content)
-    # The files before the folders that list them.
-    for where, _, _ in os.walk(folder, topdown=False):
-        chunks.sync(where)
-    return written
+
+
+def _write_pieces(
+    folder: str, arena: memoryview, last: SavedPieces | None, unchanged: Collection[int]
+) -> dict[str, Any]:
+    piece = piece_bytes(len(arena))
+    same = frozenset(unchanged) if last is not None and last.piece == piece else frozenset()
+
+    def one(number: int) -> tuple[str, Any]:
+        name = f"buffers-{number:05d}.bin"
+        content, path = arena[number * piece : (number + 1) * piece], os.path.join(folder, name)
+        is_same = number in same and len(content) >= _LINKED_BYTES
+        if last is not None and is_same and last.entries.get(name, {}).get("bytes") == len(content):
+            try:
+                os.link(os.path.join(last.folder, name), path)
+                return name, last.entries[name]
+            except OSError:
+                pass  # the last checkpoint was deleted, or the file system has no hard links
+        return name, chunks.write_piece(path, content)
+
+    return dict(chunks.each(one, range(-(-len(arena) // piece))))
 
 
 def parts_written(staged: str, ranks: range) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from outlast.trainer.arrays import Blob
 from outlast.trainer.encode import UnsavableState
 
 
@@ -44,16 +45,18 @@ def _make_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad:
     if len(memoryview(buffer)) == 0:
         tensor = torch.empty(shape, dtype=kind)
     else:
-        # A copy: a restored tensor must be writable, and outlive the file.
-        tensor = torch.frombuffer(bytearray(buffer), dtype=torch.uint8).view(kind).reshape(shape)
+        view = memoryview(buffer)
+        # A restored tensor must be writable, and its memory must begin where its type allows.
+        aligned = not view.readonly and not torch.frombuffer(view, dtype=torch.uint8).data_ptr() % kind.itemsize
+        tensor = torch.frombuffer(view if aligned else bytearray(view), dtype=torch.uint8).view(kind).reshape(shape)
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
     return tensor.requires_grad_(requires_grad)
 
 
-def encode(state: Any) -> tuple[bytes, list[memoryview]]:
+def encode(state: Any) -> tuple[bytes, list[Blob]]:
     """Return the pickle and its buffers, which are views of the state's memory: copy them before the state changes."""
-    buffers: list[memoryview] = []
+    buffers: list[Blob] = []
 
     def take(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -62,7 +65,7 @@ def encode(state: Any) -> tuple[bytes, list[memoryview]]:
             return True  # not contiguous: it goes into the pickle
         if view.nbytes < 4096:
             return True
-        buffers.append(view)
+        buffers.append(Blob.of(view))
         return False
 
     stream = io.BytesIO()

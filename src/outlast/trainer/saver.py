@@ -8,37 +8,65 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from typing import Any
 
 from outlast.errors import OutlastError
 from outlast.trainer.arena import Arena
-from outlast.trainer.files import after, aligned, folder_name, parts_written, publish, write_rank
+from outlast.trainer.files import (
+    SavedPieces,
+    after,
+    aligned,
+    folder_name,
+    parts_written,
+    piece_bytes,
+    publish,
+    write_rank,
+)
 
 # How long the first rank of a folder waits for the parts of the others.
 _RANKS_S = 600.0
 
 
-def carry_out(request: dict[str, Any], arena: Arena) -> None:
-    """Write one rank's part; the first rank of a folder publishes the checkpoint once all have written theirs."""
-    staged = os.path.join(request["folder"], folder_name(request["step"]) + ".tmp")
+def carry_out(request: dict[str, Any], arena: Arena, last: SavedPieces | None) -> SavedPieces:
+    """Write one rank's part; the first rank of a folder publishes the checkpoint once all have written theirs.
+
+    Returns the pieces that it wrote.
+    """
+    rank, name = request["rank"], folder_name(request["step"])
+    staged = os.path.join(request["folder"], name + ".tmp")
+    # Remains of an interrupted save; its files may be links to those of a complete checkpoint.
+    shutil.rmtree(os.path.join(staged, f"rank-{rank}"), ignore_errors=True)
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)
     _, large = aligned(request["buffers"])
     begin = after(large)
     buffers, body = view[:large], view[begin : begin + request["body"]]
     try:
-        write_rank(
-            staged, request["rank"], stream=request["stream"], body=body, arena=buffers, sizes=request["buffers"]
+        entries = write_rank(
+            staged,
+            rank,
+            stream=request["stream"],
+            body=body,
+            arena=buffers,
+            sizes=request["buffers"],
+            last=last,
+            unchanged=request["unchanged"],
         )
     finally:
         body.release()
         buffers.release()
         view.release()
     local = range(*request["local"])
-    if request["rank"] != local.start:
-        return
+    if rank == local.start:
+        _publish(request, staged, local)
+    folder = os.path.join(request["folder"], name, f"rank-{rank}")
+    return SavedPieces(folder=folder, piece=piece_bytes(large), entries=entries)
+
+
+def _publish(request: dict[str, Any], staged: str, local: range) -> None:
     deadline = time.monotonic() + _RANKS_S
     while (parts := parts_written(staged, local)) is None:
         if time.monotonic() > deadline:
@@ -49,21 +77,17 @@ def carry_out(request: dict[str, Any], arena: Arena) -> None:
 
 
 def main() -> None:
-    arena: Arena | None = None
+    """Read requests until the trainer closes. The arguments are the descriptor and the size of the trainer's memory."""
+    arena = Arena(int(sys.argv[2]), handle=int(sys.argv[1]))
+    last: SavedPieces | None = None
     for line in sys.stdin:
         request = json.loads(line)
         if not request:
             return  # the trainer closes; workers that it forked may hold its end of the pipe open
-        if request.get("release"):
-            if arena is not None:
-                arena.close(remove=False)
-            arena = None
-            continue
         began = time.monotonic()
+        earlier, last = last, None
         try:
-            if arena is None or (arena.path, arena.size) != (request["arena"], request["size"]):
-                arena = Arena(request["arena"], request["size"], create=False)
-            carry_out(request, arena)
+            last = carry_out(request, arena, earlier)
             response: dict[str, Any] = {"step": request["step"], "took_s": time.monotonic() - began}
         except OSError as problem:
             response = {

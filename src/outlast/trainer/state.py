@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.errors import OutlastError, UsageError
+from outlast.trainer.arrays import Blob
 from outlast.trainer.chunks import BadCheckpoint
 from outlast.trainer.decode import Malformed, decode
 from outlast.trainer.encode import UnsavableState as UnsavableState
@@ -24,7 +25,7 @@ class PickleRefused(OutlastError):
     """A checkpoint is a pickle, but the program does not use `pickle=True`."""
 
 
-def dump(state: Any, *, pickle: bool) -> tuple[str, bytes | bytearray, list[memoryview]]:
+def dump(state: Any, *, pickle: bool) -> tuple[str, bytes | bytearray, list[Blob]]:
     """Return the name of the stream, the stream and its buffers. Raises UnsavableState.
 
     Buffers are views of the state's own memory: copy them before the state changes.

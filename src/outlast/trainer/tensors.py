@@ -71,15 +71,24 @@ def _tensor_fields(torch: Any, tensor: Any) -> tuple[str, tuple[Any, ...]]:
     dtype, shape, stride = _dtype_name(plain.dtype), tuple(plain.shape), plain.stride()
     device = plain.device
     key = (device.type, device.index, plain.data_ptr(), dtype, shape, stride, plain.is_conj(), plain.is_neg())
-    plain = plain.resolve_conj().resolve_neg().cpu()
     # Other dense strides, such as channels_last, are kept; overlapping ones and gaps are not.
-    if plain.is_contiguous() or not _is_dense(shape, stride := plain.stride()):
-        plain, stride = plain.contiguous(), ()
+    if plain.is_contiguous() or not _is_dense(shape, stride):
+        stride = ()
     name = "torch.Tensor" if type(tensor) is torch.Tensor else "torch.nn.Parameter"
-    if not plain.numel():
-        return name, (dtype, shape, (), bool(tensor.requires_grad), Blob(memoryview(b"")))
-    flat = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
-    return name, (dtype, shape, tuple(stride), bool(tensor.requires_grad), Blob(memoryview(flat), key))
+    requires_grad, size = bool(tensor.requires_grad), plain.numel() * plain.element_size()
+    if not size:
+        return name, (dtype, shape, (), requires_grad, Blob.of(b""))
+    return name, (dtype, shape, tuple(stride), requires_grad, Blob(lambda: _bytes_of(torch, plain, stride), size, key))
+
+
+def _bytes_of(torch: Any, tensor: Any, stride: tuple[int, ...]) -> memoryview:
+    """Return the bytes of a tensor in the order of these strides; empty: contiguous."""
+    plain = tensor.resolve_conj().resolve_neg().cpu()
+    if not stride:
+        plain = plain.contiguous()
+    elif tuple(plain.stride()) != tuple(stride):
+        plain = torch.empty_strided(plain.shape, stride, dtype=plain.dtype).copy_(plain)
+    return memoryview(plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy())
 
 
 def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
@@ -151,8 +160,14 @@ def _jax_fields(jax: Any, value: Any) -> tuple[str, tuple[Any, ...]]:
         raise Unsupported("this process does not hold all of it", hint="save its shards by rank")
     import numpy
 
-    # A copy: the array may be on a device, and its memory must not change during the save.
-    return "jax.Array", array_fields(numpy, numpy.array(value))
+    dtype, *_ = array_fields(numpy, numpy.empty(0, value.dtype))
+
+    def view() -> memoryview:
+        dense: Any = numpy.ascontiguousarray(value).reshape(-1)
+        return memoryview(dense.view(numpy.uint8))
+
+    blob = Blob(view, value.nbytes) if value.nbytes else Blob.of(b"")
+    return "jax.Array", (dtype, tuple(value.shape), "C", blob)
 
 
 def make_jax_array(dtype: Any, shape: Any, order: Any, blob: Any) -> Any:

@@ -20,7 +20,7 @@ from outlast.trainer.tensors import _DTYPES  # noqa: E402
 
 def back(value: Any) -> Any:
     body, buffers = encode(value)
-    return decode(bytes(body), [memoryview(bytearray(view)) for view in buffers])
+    return decode(bytes(body), [memoryview(bytearray(buffer.view())) for buffer in buffers])
 
 
 def bits(tensor: Any) -> bytes:
@@ -56,7 +56,7 @@ def test_tied_tensors_stay_tied_and_a_slice_does_not_include_the_full_tensor() -
     weight = torch.nn.Parameter(torch.randn(2000))
     body, buffers = encode([weight.detach(), weight.detach()])
     assert len(buffers) == 1
-    one, other = decode(bytes(body), [memoryview(bytearray(buffers[0]))])
+    one, other = decode(bytes(body), [memoryview(bytearray(buffers[0].view()))])
     one[0] = 7.0
     assert other[0] == 7.0
     whole = torch.randn(100_000)
@@ -143,7 +143,7 @@ def test_a_mutated_stream_with_tensors_is_refused_or_decoded(at: int) -> None:
     for value in (0, 1, 0x3D, 0x7F, 0xFF):
         mutable[16 + at % (len(mutable) - 16)] = value
         try:
-            decode(bytes(mutable), [memoryview(bytearray(view)) for view in buffers])
+            decode(bytes(mutable), [memoryview(bytearray(buffer.view())) for buffer in buffers])
         except Malformed:
             pass
 

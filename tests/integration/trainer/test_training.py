@@ -83,7 +83,7 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(
         run.save(step, {"step": step, "big": bytes(10_000)}, wait=True)
     newest = Path(files.found_in(run.environment.checkpoints)[0].path)
     if damage == "truncate":
-        (newest / "rank-0" / "buffers.bin").write_bytes(b"")
+        (newest / "rank-0" / "buffers-00000.bin").write_bytes(b"")
         (newest / "rank-0" / "state.bin").write_bytes(b"")
     elif damage == "flip":
         body = bytearray((newest / "rank-0" / "state.bin").read_bytes())
@@ -274,10 +274,11 @@ def test_states_of_any_size_are_restored_and_every_piece_is_verified(
     back = new(made, folder).restore()
     assert (back["big"], back["rest"]) == (big, b"z" * 4095)
     newest = Path(files.found_in(run.environment.checkpoints)[0].path, "rank-0")
-    path = newest / ("buffers.bin" if size >= 4096 else "state.bin")
-    assert path.stat().st_size >= size
-    for at in (0, path.stat().st_size // 2, path.stat().st_size - 1):
+    paths = sorted(newest.glob("buffers-*.bin")) if size >= 4096 else [newest / "state.bin"]
+    assert sum(path.stat().st_size for path in paths) >= size
+    for path, at in ((paths[0], 0), (paths[-1], paths[-1].stat().st_size // 2), (paths[-1], -1)):
         with path.open("r+b") as file:
+            at = at % path.stat().st_size
             file.seek(at)
             before = file.read(1)
             file.seek(at)
@@ -290,7 +291,7 @@ def test_states_of_any_size_are_restored_and_every_piece_is_verified(
 
 def _known(*streams: str, **changed: Any) -> dict[str, Any]:
     """Return the entries of a rank's files in a marker, each with these changes."""
-    return {name: {"bytes": 0, "piece": 4096, "sha256": [], **changed} for name in (*streams, "buffers.bin")}
+    return {name: {"bytes": 0, "piece": 4096, "sha256": [], **changed} for name in (*streams, "buffers-00000.bin")}
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def _known(*streams: str, **changed: Any) -> dict[str, Any]:
         {"parts": []},
         {"parts": {"0": {"buffers": []}}},
         {"parts": {"0": {"files": {}, "buffers": []}}},
-        {"parts": {"0": {"files": {"state.bin": 7, "buffers.bin": {}}, "buffers": ["x"]}}},
+        {"parts": {"0": {"files": {"state.bin": 7, "buffers-00000.bin": {}}, "buffers": ["x"]}}},
         {"parts": {"0": {"files": {"state.bin": {"bytes": 1, "piece": 0, "sha256": []}}, "buffers": []}}},
         {"parts": {"0": {"files": _known("state.bin", "state.pickle"), "buffers": []}}},
         {"parts": {"0": {"files": _known("state.bin", piece=4096.0), "buffers": []}}},

@@ -90,17 +90,16 @@ class Committer:
 
         The trainer library links the pieces of a state that did not change from one checkpoint to the next.
         """
-        marks = {file: snapshot.files.get(file.path) for file in files if file.parts and file.size is None}
-        self._final = {
-            mark: file.parts
-            for file, mark in marks.items()
-            if mark is not None and mark[0] == file.bytes and snapshot.is_final(file.path)
-        }
+        parts = {file.path: file.parts for file in files if file.parts and file.size is None}
+        marks = {path: snapshot.files[path] for path in snapshot.final if path in parts}
+        sizes = {path: sum(part.bytes for part in parts[path]) for path in marks}
+        self._final = {mark: parts[path] for path, mark in marks.items() if mark[0] == sizes[path]}
 
     def _stored(self, snapshot: FolderSnapshot) -> dict[str, tuple[Part, ...]]:
         """Return the parts of files that need not be read again."""
-        known = {path: self._final[mark] for path, mark in snapshot.files.items() if mark in self._final}
-        return {path: of for path, of in known.items() if snapshot.is_final(path) and self.parts.are_stored(of)}
+        marks = {path: snapshot.files[path] for path in snapshot.final}
+        known = {path: self._final[mark] for path, mark in marks.items() if mark in self._final}
+        return {path: of for path, of in known.items() if self.parts.are_stored(of)}
 
     def _record(
         self,

@@ -82,13 +82,17 @@ class FolderSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it consists of checkpoints of the trainer library, which renames complete folders: always complete,
         even if the program is killed."""
         folders = {path.partition("/")[0] for path in self.files}
-        complete = {path.partition("/")[0] for path in self.files if _TRAINER_MARKER.fullmatch(path)}
-        return bool(folders) and folders == complete
+        return bool(folders) and folders == self._complete
 
-    def is_final(self, path: str) -> bool:
-        """Return whether a file will never be written again: it belongs to a checkpoint of the trainer library."""
-        folder = path.partition("/")[0]
-        return bool(_TRAINER_FOLDER.fullmatch(folder)) and f"{folder}/checkpoint.json" in self.files
+    @property
+    def final(self) -> list[str]:
+        """The files that are never written again: those of complete checkpoints of the trainer library."""
+        complete = self._complete
+        return [path for path in self.files if path.partition("/")[0] in complete] if complete else []
+
+    @property
+    def _complete(self) -> set[str]:
+        return {path.partition("/")[0] for path in self.files if _TRAINER_MARKER.fullmatch(path)}
 
     def same(self, other: FolderSnapshot) -> bool:
         """Return whether nothing changed. Opening a database changes nothing."""
