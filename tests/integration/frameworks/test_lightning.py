@@ -40,7 +40,7 @@ path = ckpt_path(run)
 if run.environment.rank == 0:
     began(torch.load(path, weights_only=False)["global_step"] if path else 0)
 trainer.fit(module, Loader(data, batch_size=8, num_workers=0), ckpt_path=path)
-if run.left or run.environment.rank:
+if run.stopped_early or run.environment.rank:
     run.done()
     sys.exit()
 result(run, steps=trainer.global_step, weights=digest(*[p.detach().numpy() for p in module.parameters()]))

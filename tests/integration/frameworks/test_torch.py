@@ -35,7 +35,7 @@ for step in run.steps(start, total=40):
     scheduler.step()
     loop.save_if_due(step)
     hold(run, step)
-if run.left:
+if run.stopped_early:
     run.done()
 result(run, loss=loss.item(), weights=digest(*[p.detach().numpy() for p in model.parameters()]))
 """
@@ -68,7 +68,7 @@ for step in run.steps(start, total=40):
     hold(run, step)
 dist.barrier()
 dist.destroy_process_group()
-if run.left or run.environment.rank:
+if run.stopped_early or run.environment.rank:
     run.done()
 else:
     result(run, weights=digest(*[p.detach().numpy() for p in model.parameters()]))
@@ -97,7 +97,7 @@ for step in run.steps(start, total=40):
         model.weight += next(batches).mean(0) * (step + 1)
     loop.save_if_due(step)
     hold(run, step)
-if run.left:
+if run.stopped_early:
     run.done()
 result(run, weights=digest(model.weight.detach().numpy()))
 """

@@ -32,7 +32,7 @@ trainer = transformers.Trainer(model, arguments, train_dataset=data, callbacks=[
 path = resume_path(run)
 began(int(path.rpartition("-")[2]) if path else 0)
 trainer.train(resume_from_checkpoint=path)
-if run.left:
+if run.stopped_early:
     run.done()
 result(run, steps=trainer.state.global_step, weights=digest(*[p.detach().numpy() for p in model.parameters()]))
 """
