@@ -175,14 +175,16 @@ def _installed(library: str) -> bool:
     return subprocess.run([sys.executable, "-c", f"import {LIBRARIES[library]}"], capture_output=True).returncode == 0
 
 
-def rounds(gigabytes: float, times: int) -> dict[str, dict[str, list[float]]]:
+def rounds(gigabytes: float, times: int, only: list[str]) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
-    libraries = [library for library in LIBRARIES if _installed(library)]
+    libraries = [library for library in only or LIBRARIES if _installed(library)]
     for _ in range(times):
         for library in libraries:
-            argv = [sys.executable, os.path.abspath(__file__), "--only", library, "--gb", str(gigabytes)]
+            argv = [sys.executable, os.path.abspath(__file__), "--measure", library, "--gb", str(gigabytes)]
             done = subprocess.run(argv, check=True, stdout=subprocess.PIPE)
-            for name, values in json.loads(done.stdout.splitlines()[-1]).items():
+            measured = json.loads(done.stdout.splitlines()[-1])
+            print(f"{library}: {measured}", file=sys.stderr, flush=True)
+            for name, values in measured.items():
                 found.setdefault(library, {}).setdefault(name, []).extend(values)
     return found
 
@@ -218,13 +220,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=list(LIBRARIES), help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=list(LIBRARIES), default=[])
+    parser.add_argument("--measure", choices=list(LIBRARIES), help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.only:
-        print(json.dumps(one_process(options.only, options.gb)))
+    if options.measure:
+        print(json.dumps(one_process(options.measure, options.gb)))
         return
-    found = rounds(options.gb, options.rounds)
+    found = rounds(options.gb, options.rounds, options.only)
     if options.json:
         print(json.dumps(found))
     else:
