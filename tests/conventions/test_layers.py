@@ -97,7 +97,7 @@ LAYERS: dict[str, set[str]] = {
 }
 FREE = {"", "cachefile", "errors", "extras", "private", "user"}
 # Modules of pure data that import nothing of ours but errors, so every package may import them.
-LEAVES = {"outlast.clouds.traits", "outlast.store.traits"}
+LEAVES = {"outlast.clouds.geography", "outlast.clouds.traits", "outlast.store.traits"}
 
 # Part → third-party packages that it may import. All others use the standard library alone.
 PACKAGES: dict[str, set[str]] = {

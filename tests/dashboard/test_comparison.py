@@ -65,7 +65,7 @@ class Trained(Home):
         samples = [Sample(at=now - 60 + 5 * n, seconds=5.0, cpu=0.5, memory_bytes=10**9) for n in range(10)]
         write_usage(bucket, run, 1, 1, b"".join(map(line_of, samples)))
         bucket.put(f"runs/{run}/outputs/1/scores.csv", b"name,score\n")
-        EndedRuns(self.workspace).add(record_of(run, fold(story), url=self.workspace.url, spec=spec))
+        EndedRuns(self.workspace).add(record_of(run, fold(story), spec=spec))
 
 
 @pytest.fixture(scope="module")

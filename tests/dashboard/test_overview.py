@@ -145,7 +145,7 @@ def test_more_ended_runs_are_shown_on_demand(
     index = EndedRuns(empty.workspace)
     index.rebuild()
     states = [fold([Submitted(at=1.0), Cancelled(at=2.0 + number)]) for number in range(ENDED_SHOWN + 20)]
-    index.write_page([record_of(f"old-{number}", state, url="") for number, state in enumerate(states)])
+    index.write_page([record_of(f"old-{number}", state) for number, state in enumerate(states)])
     page = visits(serve(empty).link).open()
     page.get_by_text(f"newest {ENDED_SHOWN} shown").wait_for()
     page.get_by_role("button", name="Show more ended runs").click()

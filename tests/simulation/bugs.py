@@ -261,7 +261,7 @@ class ForgetfulAgent(SimAgent):
 
 class NeverCollects(Applier):
     def _finalize(self, step: Finalize, watched: Watched) -> None:
-        EndedRuns(self.workspace).add(record_of(step.run, watched.story.state, url=self.workspace.url))
+        EndedRuns(self.workspace).add(record_of(step.run, watched.story.state))
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
         self.workspace.bucket.delete(f"heartbeats/{step.run}")
 

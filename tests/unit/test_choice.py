@@ -63,7 +63,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, answer: str, *, screen: io.Stri
 
 
 def confirm(*wanted: Wanted, offers: Sequence[Offer] = OFFERS, yes: bool = False, quiet: bool = False) -> None:
-    confirm_choice({"gcp": cast(Cloud, Priced(offers))}, wanted, yes=yes, quiet=quiet)
+    confirm_choice({"gcp": cast(Cloud, Priced(offers))}, wanted, url="", yes=yes, quiet=quiet)
 
 
 def test_offers_are_ranked_as_the_supervisor_tries_them() -> None:

@@ -228,7 +228,7 @@ def test_the_reader_shows_the_newest_ended_runs_and_more_on_demand(workspace: Wo
     index = EndedRuns(workspace)
     index.rebuild()
     states = [fold([ev.Submitted(at=1.0), ev.Cancelled(at=2.0 + number)]) for number in range(ENDED_SHOWN + 20)]
-    index.write_page([record_of(f"old-{number}", state, url="") for number, state in enumerate(states)])
+    index.write_page([record_of(f"old-{number}", state) for number, state in enumerate(states)])
     reader = RunReader(workspace)
     assert reader.read()
     assert len(reader.rows) == ENDED_SHOWN + 1

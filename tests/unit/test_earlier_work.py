@@ -42,7 +42,7 @@ def workspace() -> Workspace:
         ]
     )
     found.write_request(RunRequest(run="train-1", spec=spec(), code=CodeRecord(), submitted_at=1.0, who="ada", path=""))
-    EndedRuns(found).add(record_of("train-1", state, url=found.url))
+    EndedRuns(found).add(record_of("train-1", state))
     return found
 
 

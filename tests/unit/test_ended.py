@@ -60,7 +60,7 @@ def ended(workspace: Workspace, number: int, *, name: str = "run") -> str:
     run = f"{name}-{number}"
     for at, event in enumerate(past(number)):
         workspace.story(run).append_or_raise(event, nonce=str(at))
-    EndedRuns(workspace).add(record_of(run, fold(past(number)), url=workspace.url))
+    EndedRuns(workspace).add(record_of(run, fold(past(number))))
     return run
 
 
@@ -82,7 +82,7 @@ def test_all_ended_runs_are_listed_newest_first(workspace: Workspace) -> None:
 
 def test_the_newest_runs_cost_few_calls_for_any_total(workspace: Workspace) -> None:
     EndedRuns(workspace).rebuild()
-    records = [record_of(f"run-{n}", fold(past(n)), url="") for n in range(40 * PAGE)]
+    records = [record_of(f"run-{n}", fold(past(n))) for n in range(40 * PAGE)]
     for begin in range(0, len(records), PAGE):
         EndedRuns(workspace).write_page(records[begin : begin + PAGE])
     bucket = workspace.bucket
@@ -98,7 +98,7 @@ def test_a_record_that_is_also_in_a_page_is_listed_once(workspace: Workspace) ->
     """As after a crash between the two: the page is stored, and the loose record not deleted yet."""
     EndedRuns(workspace).rebuild()
     runs = [ended(workspace, number) for number in range(5)]
-    EndedRuns(workspace).write_page([record_of(runs[2], fold(past(2)), url="")])
+    EndedRuns(workspace).write_page([record_of(runs[2], fold(past(2)))])
     assert names(workspace) == runs[::-1]
     assert names(workspace, 3) == [runs[4], runs[3], runs[2]]
 
@@ -220,7 +220,7 @@ def test_last_is_the_newest_by_its_submit_though_others_ended_later(workspace: W
     story: list[ev.Event] = [ev.Submitted(at=1900.0), ev.Cancelled(at=1901.0)]
     for at, event in enumerate(story):
         workspace.story("brief-1").append_or_raise(event, nonce=str(at))
-    EndedRuns(workspace).add(record_of("brief-1", fold(story), url=""))
+    EndedRuns(workspace).add(record_of("brief-1", fold(story)))
     assert workspace.find("last") == "brief-1"
 
 

@@ -76,7 +76,7 @@ def end(workspace: Workspace, run: str, *, ending: str = "finished", retention: 
         workspace.bucket.delete(entry.key)
     state = workspace.story(run).refresh()
     spec = Spec(name="x", command="true", retention=retention)
-    EndedRuns(workspace).add(record_of(run, state, url=workspace.url, spec=spec))
+    EndedRuns(workspace).add(record_of(run, state, spec=spec))
 
 
 def ended(workspace: Workspace, body: bytes = b"code", *, ending: str = "finished") -> str:
@@ -216,7 +216,7 @@ def test_members_of_a_live_group_stay_and_an_ended_group_goes_as_a_whole(workspa
         groups.claim(group, Seat(run=run, task=task))
         for number, event in enumerate(story(1)):
             workspace.story(run).append_or_raise(event, nonce=str(number))
-        records.append(record_of(run, workspace.story(run).refresh(), url=""))
+        records.append(record_of(run, workspace.story(run).refresh()))
         EndedRuns(workspace).add(records[-1])
     workspace.write_heartbeat(f"{group}-b", Heartbeat())
     found = RunDeleter(workspace).delete(records)
@@ -253,7 +253,7 @@ def test_a_submission_that_was_given_up_is_deleted_after_a_while_and_its_name_st
 
 def test_pages_of_the_index_lose_only_the_deleted_runs(workspace: Workspace) -> None:
     index = EndedRuns(workspace)
-    records = [record_of(f"run-{n}", fold(story(n)), url="") for n in range(250)]
+    records = [record_of(f"run-{n}", fold(story(n))) for n in range(250)]
     index.write_page(records[:125])
     index.write_page(records[125:])
     reader = EndedRuns(workspace)
@@ -265,7 +265,7 @@ def test_pages_of_the_index_lose_only_the_deleted_runs(workspace: Workspace) -> 
 
 
 def record(number: int, *, ending: str = "finished") -> EndedRun:
-    return record_of(f"run-{number}", fold(story(number, ending=ending)), url="")
+    return record_of(f"run-{number}", fold(story(number, ending=ending)))
 
 
 def test_only_runs_that_the_rule_names_are_due() -> None:
@@ -278,7 +278,7 @@ def test_only_runs_that_the_rule_names_are_due() -> None:
     assert [one.run for one in due(records, best, now=1e6, values={"run-1": 2.0, "run-3": 1.0})] == ["run-1", "run-2"]
     best = RetentionSpec(older_than_s=1.0, keep_best=1, metric="max:acc")
     assert [one.run for one in due(records, best, now=1e6, values={"run-1": 2.0, "run-3": 1.0})] == ["run-2", "run-3"]
-    unreleased = record_of("run-9", fold(story(9)[:-1]), url="")
+    unreleased = record_of("run-9", fold(story(9)[:-1]))
     assert due([unreleased], ANY_AGE, now=1e9) == []
 
 

@@ -18,6 +18,7 @@ from outlast.runs.state import Attempt as AttemptState
 from outlast.runs.state import Checkpoint, RunState
 from outlast.runs.story import event_key
 from outlast.runs.usage import Usage
+from outlast.store.counted import traffic_of
 from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
@@ -197,6 +198,7 @@ class AttemptWriter:
             resumed_from=resumed.id if resumed else "",
             resumed_step=resumed.step if resumed else None,
             code=code,
+            received_bytes=traffic_of(self.workspace.bucket).received,
         )
         appended, mine = self._append(started), self.mine
         if appended and mine is not None:
@@ -259,6 +261,7 @@ class AttemptWriter:
                 changed_at=changed_at,
                 metrics=dict(metrics or {}),
                 nodes=nodes,
+                sent_bytes=traffic_of(self.workspace.bucket).sent,
             )
         )
 
@@ -286,8 +289,15 @@ class AttemptWriter:
     ) -> bool:
         """Append the end of the attempt and wake the supervisor, which would otherwise wait for missing heartbeats."""
         event: ev.Finished | ev.Failed | ev.Stopped
+        traffic = traffic_of(self.workspace.bucket)
         if result.finished:
-            event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
+            event = ev.Finished(
+                attempt=self.number,
+                exit_code=exit_code or 0,
+                outputs=outputs,
+                sent_bytes=traffic.sent,
+                received_bytes=traffic.received,
+            )
         elif result.hopeless:
             event = ev.Failed(why=result.why, hint=result.hint, exit_code=exit_code)
         else:
@@ -299,6 +309,8 @@ class AttemptWriter:
                 keep_s=keep_s,
                 unsaved=unsaved,
                 ending=result.ending,
+                sent_bytes=traffic.sent,
+                received_bytes=traffic.received,
             )
         if last is not None:
             event = msgspec.structs.replace(event, step=last.step, metrics=last.metrics, usage=last.usage)

@@ -16,6 +16,8 @@ from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.runs.state import Attempt
 from outlast.store.access import STORE_KEY, StoreAccess, store_access
 from outlast.store.bucket import open_bucket
+from outlast.store.counted import CountedBucket
+from outlast.store.traits import traits_of_store
 from outlast.workspace import Workspace
 
 _LINGER_S = 30.0
@@ -35,7 +37,9 @@ def main() -> int:
     home = os.environ.get("HOME", "") or os.getcwd()
     shutdown = threading.Event()
     try:
-        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance)))
+        opened = open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance))
+        # On a bucket only: counting has no use for a folder.
+        workspace = Workspace(CountedBucket(opened) if traits_of_store(opened.url).network else opened)
         place = _find_place(workspace, run, number, instance) if instance.attribute("outlast-nodes", "") else ALONE
         warm = False
         while True:

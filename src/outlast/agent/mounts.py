@@ -15,6 +15,8 @@ from outlast.agent.paths import AttemptPaths, full_disk
 from outlast.errors import OutlastError
 from outlast.records.mounts import ATTRIBUTE, Mount, decode, nfs_script, run_folder
 from outlast.spec.spec import Spec
+from outlast.store.bucket import Bucket, open_bucket
+from outlast.store.counted import CountedBucket, Traffic
 from outlast.workspace import RunRequest
 
 _CA_PLACEHOLDER = "{ca}"
@@ -24,9 +26,15 @@ _MOUNT_S = 600.0
 _OWN_ROOT = "169.254.169.254"
 
 
-def bring(request: RunRequest, paths: AttemptPaths, instance: Instance, progress: Callable[[str], None]) -> None:
+def bring(
+    request: RunRequest, paths: AttemptPaths, instance: Instance, progress: Callable[[str], None], traffic: Traffic
+) -> None:
     """Fetch the data and mount the volumes. May be repeated. Raises OutlastError, OSError."""
-    fetch_data(request.spec.data, destination=paths.code, cache=paths.cache, progress=progress)
+
+    def opened(address: str) -> Bucket:
+        return CountedBucket(open_bucket(address), traffic)
+
+    fetch_data(request.spec.data, destination=paths.code, cache=paths.cache, progress=progress, opened=opened)
     found = mounts(request, instance)
     if missing := set(request.spec.volumes) - {mount.path for mount in found}:
         names = ", ".join(f"`{request.spec.volumes[path]}`" for path in sorted(missing))

@@ -38,6 +38,7 @@ from outlast.environments.install import EnvironmentFailed
 from outlast.runs import logs
 from outlast.runs.checkpoints import restore
 from outlast.runs.state import Checkpoint
+from outlast.store.counted import traffic_of
 from outlast.workspace import RunRequest, Workspace
 
 UNREACHABLE_S = 1800.0
@@ -196,7 +197,7 @@ class AgentPreparation(NodeEffects, HandoffEffects):
         clear_for_code(self.paths.code, self._log_early)
         record = fetch_code(self.workspace.bucket, self.request.code, self.paths.code)
         self.paths.make()
-        mounts.bring(self.request, self.paths, self.instance, self._note)
+        mounts.bring(self.request, self.paths, self.instance, self._note, traffic_of(self.workspace.bucket))
         return record
 
     def _install_environment(self) -> None:

@@ -70,7 +70,7 @@ def _ended(workspace: Workspace, live: list[str], *, who: str, limit: int) -> tu
     found, more = index.newest(0 if who else limit, but=live)
     found = [one for one in found if who in ("", one.state.who)]
     now = time.time()
-    rows = [ended_row(one, url=workspace.url, now=now) for one in found[: limit or None]]
+    rows = [ended_row(one, now=now) for one in found[: limit or None]]
     return rows + [_unread(run, problem) for run, problem in index.unread.items()], bool(more or 0 < limit < len(found))
 
 
@@ -88,4 +88,4 @@ def _row(workspace: Workspace, run: str) -> Row | None:
         heartbeat = workspace.heartbeat(run) if state.alive else None
     except WorkspaceError as problem:
         return _unread(run, problem)
-    return run_row(run, state, heartbeat, url=workspace.url, now=time.time())
+    return run_row(run, state, heartbeat, now=time.time())

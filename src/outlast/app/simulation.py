@@ -14,6 +14,7 @@ import msgspec
 
 from outlast.app.clouds import clouds
 from outlast.clouds.cloud import Offer
+from outlast.clouds.location import with_location
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, SpecError, UsageError
 from outlast.policy.monte_carlo import Question, from_lives, play
@@ -48,6 +49,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate(workspace: Workspace, spec: Spec, *, runs: int) -> Estimate:
     """Return the prices of a run and, if its work is known, its simulated cost and end. Raises OutlastError."""
+    spec = with_location(spec, workspace.url, clouds())
     if not spec.limits.work_s:
         demand, zones, _ = prices_of(spec, 0.0)
         return Estimate(spot_usd_per_hour=zones[0].price, on_demand_usd_per_hour=demand)
@@ -81,7 +83,7 @@ def question_of(workspace: Workspace, spec: Spec, *, start_s: float = 0.0) -> tu
             [f"[limits] deadline: it leaves {describe_s(deadline_s)}, but `work` with one start takes {needs}"],
             hint="set a later deadline",
         )
-    on_demand, zones, offers = prices_of(spec, start_s)
+    on_demand, zones, offers = prices_of(with_location(spec, workspace.url, clouds()), start_s)
     job = ReplayJob(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
     tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS, start_s))
     return Question(job=job, zones=zones, tick_s=tick_s), offers

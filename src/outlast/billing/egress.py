@@ -1,54 +1,83 @@
-"""Cost of data that crosses between clouds, from the story of a run and dated list prices. Pure."""
+"""Cost of the data that machines exchange with the workspace: between regions, and between clouds. Pure.
+
+`Placed` has the price of a GB in both directions; agents count the bytes of code, packages, data and checkpoints.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from outlast.clouds.geography import between_regions_usd
 from outlast.clouds.traits import store_owner, traits_of
+from outlast.runs.attempts import Attempt
 from outlast.runs.state import RunState
 from outlast.store.traits import scheme_of
 
-# Date of the list prices of egress (`CloudTraits.egress_usd_per_gb`), for the first terabytes; ingress is free.
-DATE = "2025-07"
+_GB = 1e9
 
 
-def owner(url: str) -> str:
-    """Return the cloud that a workspace is in; empty for a folder."""
-    return store_owner(scheme_of(url))
+class Rates(NamedTuple):
+    """The price of a GB that a machine sends to the workspace, and that it receives from there."""
+
+    sent: float = 0.0
+    received: float = 0.0
 
 
-def crosses(url: str, cloud: str) -> bool:
-    """Return whether machines of a cloud exchange data with a workspace in another one, at a known price."""
-    return bool(owner(url)) and cloud != owner(url) and traits_of(cloud).egress_usd_per_gb > 0
+def rates(url: str, near: str, cloud: str, region: str) -> Rates:
+    """Return the rates of a machine; `near` is the location of the workspace's bucket, empty if it is unknown."""
+    owner = store_owner(scheme_of(url))
+    if not owner:
+        return Rates()
+    return Rates(
+        sent=traffic_usd_per_gb(cloud, region, owner, near), received=traffic_usd_per_gb(owner, near, cloud, region)
+    )
 
 
-def egress_usd(state: RunState, url: str) -> float:
-    """Return an upper bound: all checkpoints that attempts uploaded from, or fetched to, another cloud.
-
-    Parts that an earlier checkpoint already contained are not uploaded again, but the story does not record them.
-    """
-    sizes = {one.id: one.bytes for one in state.checkpoints}
-    cost = 0.0
-    for attempt in state.attempts:
-        if crosses(url, attempt.cloud):
-            sent = sum(one.bytes for one in state.checkpoints if one.attempt == attempt.number)
-            fetched = sizes.get(attempt.resumed_from, 0)
-            cost += sent / 1e9 * _price(attempt.cloud) + fetched / 1e9 * _price(owner(url))
-    return cost
+def traffic_usd_per_gb(cloud: str, source: str, target_cloud: str, target: str) -> float:
+    """Return the list price of traffic from one location to another; the sender's cloud bills it. 0 within a region."""
+    traits = traits_of(cloud)
+    if traits.free or traits_of(target_cloud).free:
+        return 0.0  # a rehearsal on the user's own computer
+    if cloud != target_cloud:
+        return traits.egress_usd_per_gb
+    return between_regions_usd(traits.store_scheme, source, target)
 
 
-def moving_usd(state: RunState, url: str, cloud: str) -> float:
-    """Return the cost of a start on a machine of that cloud: the newest checkpoint leaves the workspace's cloud."""
-    if not state.checkpoints or not crosses(url, cloud):
+def attempt_egress_usd(state: RunState, attempt: Attempt) -> float:
+    """Return the cost of an attempt's traffic so far, as far as its agent has reported it."""
+    if attempt.released:
+        return attempt.egress_usd
+    if not attempt.sent_usd_per_gb and not attempt.received_usd_per_gb:
         return 0.0
-    return state.checkpoints[-1].bytes / 1e9 * _price(owner(url))
+    saved = sum(one.bytes for one in state.checkpoints if one.attempt == attempt.number)
+    # Of a distributed run only the leader counts: all receive the same, and the others save parts of the checkpoints.
+    sent = max(attempt.sent_bytes, saved) if attempt.nodes > 1 or not attempt.sent_bytes else attempt.sent_bytes
+    received = attempt.received_bytes * attempt.nodes
+    return (sent * attempt.sent_usd_per_gb + received * attempt.received_usd_per_gb) / _GB
 
 
-def egress_text(url: str, cloud: str) -> str:
-    """Describe the egress prices between a machine and a workspace in another cloud; empty if there are none."""
-    if not crosses(url, cloud):
+def egress_usd(state: RunState) -> float:
+    return sum(attempt_egress_usd(state, attempt) for attempt in state.attempts)
+
+
+def start_usd(state: RunState, here: Rates) -> float:
+    """Return the cost of the data that the next machine receives: what the last one did, with the newest checkpoint."""
+    fetched = max((attempt.received_bytes for attempt in state.attempts), default=0)
+    newest = state.checkpoints[-1].bytes if state.checkpoints else 0
+    return max(fetched, newest) * here.received / _GB
+
+
+def saving_usd_per_hour(state: RunState, here: Rates) -> float:
+    """Return the cost of an hour of checkpoints and outputs, at the pace of the attempts so far."""
+    seen = [(a.sent_bytes, a.saved_at - a.started_at) for a in state.attempts if a.saved_at > a.started_at > 0]
+    seconds = sum(length for _, length in seen)
+    return sum(sent for sent, _ in seen) * here.sent / _GB * 3600.0 / seconds if seconds else 0.0
+
+
+def egress_text(url: str, near: str, cloud: str, region: str) -> str:
+    """Describe the price of traffic between a machine and the workspace; empty if it is free."""
+    here = rates(url, near, cloud, region)
+    if not here.sent and not here.received:
         return ""
-    out, back = _price(cloud), _price(owner(url))
-    return f"data crosses to {owner(url)}: ${out:.2f}/GB saved, ${back:.2f}/GB restored"
-
-
-def _price(cloud: str) -> float:
-    return traits_of(cloud).egress_usd_per_gb
+    where = near or store_owner(scheme_of(url))
+    return f"data crosses to {where}: ${here.sent:.2f}/GB sent, ${here.received:.2f}/GB received"

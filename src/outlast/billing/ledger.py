@@ -11,19 +11,22 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from outlast.billing.egress import attempt_egress_usd
 from outlast.runs.state import Attempt, RunState
 
 # `work`: time that became progress. `boot`: from the request to the command. `lost`: work after the last checkpoint.
 # `idle`: after the command. `manual`: a running machine that no run owns. `disk`: its disk meanwhile; `stopped`: the
-# disk of a stopped machine. `address`: its public IPv4 address. `store`: a volume or a database.
-Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "address", "store", "stopped"]
-CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "address", "store", "boot", "lost", "idle", "stopped")
+# disk of a stopped machine. `address`: its public IPv4 address. `egress`: traffic with a bucket in another region or
+# cloud. `store`: a volume or a database.
+Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "address", "egress", "store", "stopped"]
+CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "address", "egress", "store", "boot", "lost", "idle", "stopped")
 # The causes as users read them.
 CAUSE_LABELS: dict[str, str] = {
     "work": "work kept",
     "manual": "machines by hand",
     "disk": "disks",
     "address": "public addresses",
+    "egress": "traffic between regions and clouds",
     "store": "volumes and databases",
     "boot": "starting up",
     "lost": "work lost",
@@ -103,7 +106,9 @@ def lines_of(run: str, state: RunState, now: float) -> list[LedgerLine]:
 def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine:
     seconds = attempt.seconds if attempt.released else max(0.0, now - attempt.placed_at) * attempt.nodes
     address_usd = attempt.address_usd if attempt.released else seconds * attempt.address_usd_per_hour / 3600.0
-    cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0 + address_usd
+    egress_usd = attempt_egress_usd(state, attempt)
+    extra_usd = address_usd + egress_usd
+    cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0 + extra_usd
     # Without a recorded on-demand price, use the price itself.
     on_demand = attempt.on_demand_usd_per_hour or attempt.price_usd_per_hour
     return LedgerLine(
@@ -120,16 +125,18 @@ def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine
         end=attempt.placed_at + seconds / attempt.nodes,
         seconds=seconds,
         cost_usd=cost,
-        on_demand_usd=seconds * on_demand / 3600.0 + attempt.disk_usd + address_usd,
-        causes=_causes(attempt, state, now, seconds=seconds, cost=cost, address_usd=address_usd),
+        on_demand_usd=seconds * on_demand / 3600.0 + attempt.disk_usd + extra_usd,
+        causes=_causes(
+            attempt, state, now, seconds=seconds, cost=cost, fixed={"address": address_usd, "egress": egress_usd}
+        ),
         estimated=not attempt.released,
     )
 
 
 def _causes(
-    attempt: Attempt, state: RunState, now: float, *, seconds: float, cost: float, address_usd: float
+    attempt: Attempt, state: RunState, now: float, *, seconds: float, cost: float, fixed: dict[Cause, float]
 ) -> dict[str, float]:
-    """Split the cost by cause.
+    """Split the cost by cause, of which `fixed` are known.
 
     The agent's clock measures the command; the rest of the billed time is boot, then idle.
     """
@@ -138,15 +145,17 @@ def _causes(
     spans: list[tuple[Cause, float]] = [("boot", begun - attempt.placed_at)]
     if attempt.started_at:
         spans = [("work", kept - begun), ("lost", over - kept), *spans]
-    disk = min(attempt.disk_usd, cost)
-    address = min(address_usd, cost - disk)
-    causes: dict[str, float] = {cause: usd for cause, usd in (("disk", disk), ("address", address)) if usd}
-    left_s = seconds
+    causes: dict[str, float] = {}
+    left_usd, left_s = cost, seconds
+    for cause, usd in {"disk": attempt.disk_usd, **fixed}.items():
+        if part := min(usd, left_usd):
+            causes[cause] = part
+            left_usd -= part
     for cause, length in [*((cause, length * attempt.nodes) for cause, length in spans), ("idle", seconds)]:
         took_s = min(left_s, max(0.0, length))
         left_s -= took_s
         if took_s and seconds:
-            causes[cause] = (cost - disk - address) * took_s / seconds
+            causes[cause] = left_usd * took_s / seconds
     return causes
 
 

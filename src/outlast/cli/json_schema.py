@@ -126,6 +126,9 @@ class PriceRow(Shape, frozen=True, kw_only=True):
     advised_life_s: float
     # The price of its public IPv4 address, which is billed in addition; 0 without one.
     address_usd_per_hour: float
+    # The price of a GB to the workspace, and from there; 0 within a region.
+    sent_usd_per_gb: float
+    received_usd_per_gb: float
 
 
 class PriceList(Shape, frozen=True, kw_only=True):

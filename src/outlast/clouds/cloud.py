@@ -323,6 +323,17 @@ class ApiExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
+class LaunchesAny(Protocol):
+    """A cloud that chooses one of several offers itself, by the capacity that only it knows."""
+
+    def launch_any(self, offers: Sequence[Offer], name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        """Launch like `launch` by one of these offers of one region; the machine's zone and type show which.
+
+        A repeated call must have the same offers. Raises NoCapacity if none of them has capacity.
+        """
+
+
+@runtime_checkable
 class HasVerification(Protocol):
     """A cloud whose account `outlast verify` can prove."""
 

@@ -36,6 +36,8 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     consistent_listings: bool = False
     # Launches several machines at once, all or none (`cloud.LaunchesTogether`): a run may have several nodes.
     distributed: bool = False
+    # Machines of different regions have no network in common, and reach no database of another region.
+    regional_network: bool = False
     # `offers` resolves the image, including public images that `images` does not list.
     offers_check_image: bool = False
 
@@ -142,6 +144,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
     ),
     "aws": CloudTraits(
         distributed=True,
+        regional_network=True,
         offers_check_image=True,
         store_scheme="s3",
         egress_usd_per_gb=0.09,

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from outlast.billing.ledger_store import LedgerStore
-from outlast.clouds.cloud import LABEL_MACHINE, InteractiveCloud, Machine
+from outlast.clouds.cloud import LABEL_MACHINE, InteractiveCloud, Machine, Requirements
 from outlast.clouds.registry import Clouds
 from outlast.clouds.traits import is_known, known_clouds, traits_of
 from outlast.cluster.broker import BrokeredCloud
@@ -51,7 +51,7 @@ class ClusterMachines:
         own = {**kind.metadata, **boot.metadata, "outlast-kind": kind.name, "outlast-machine": name}
         request = MachineRequest(
             name=name,
-            needs=kind.needs(),
+            needs=self._reaching_head(kind.needs()),
             boot=msgspec.structs.replace(boot, image=kind.image, disk_gb=kind.disk_gb, metadata=own),
             labels={LABEL_NAME: self.cluster.name, LABEL_ID: self.cluster.id},
             purpose=self.cluster.purpose,
@@ -64,6 +64,14 @@ class ClusterMachines:
             raise
         self.lease(machine_record)
         return machine
+
+    def _reaching_head(self, needs: Requirements) -> Requirements:
+        """Return the request of a worker, in the region of the head if other regions have another network."""
+        if not self.cloud.traits.regional_network or needs.zones or not self.cluster.head:
+            return needs
+        head = self.cloud.machine(self.cluster.head)
+        there = self.cloud.offers(Requirements(type=head.type, zones=(head.zone,), spot=False))
+        return msgspec.structs.replace(needs, zones=(there[0].region,)) if there else needs
 
     def lease(self, machine_record: MachineRecord) -> None:
         """Extend the record's `until`. The head does so periodically; without it, the reaper deletes the machine."""

@@ -140,8 +140,8 @@ class Ec2:
 
     def secrets(self, name: str) -> dict[str, str]:
         """Return the values of a Systems Manager parameter. Raises OSError."""
-        target = "AmazonSSM.GetParameter"
-        answer = self.api("ssm", "ssm", target, {"Name": SECRETS_PATH + name, "WithDecryption": True})
+        target, region = "AmazonSSM.GetParameter", self.attribute("outlast-secrets-region")
+        answer = self.api("ssm", "ssm", target, {"Name": SECRETS_PATH + name, "WithDecryption": True}, region=region)
         return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}
 
     def api(self, service: str, host: str, target: str, body: dict[str, object], *, region: str = "") -> dict[str, Any]:

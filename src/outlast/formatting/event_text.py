@@ -28,7 +28,10 @@ def _sentence(event: Event) -> str:
         case ev.Placed():
             kind = "spot" if event.spot else "on demand"
             price = f"${event.price_usd_per_hour:.4f}/h"
-            return f"attempt {event.attempt}: requesting {event.type} in {event.zone} ({kind}, {price})"
+            others = f", or one of {len(event.pools)} other pools" if event.pools else ""
+            return f"attempt {event.attempt}: requesting {event.type} in {event.zone} ({kind}, {price}{others})"
+        case ev.Located():
+            return f"attempt {event.attempt}: got {event.type} in {event.zone} (${event.price_usd_per_hour:.4f}/h)"
         case ev.LaunchRefused():
             return f"attempt {event.attempt}: refused: {event.why}"
         case ev.Started():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outlast.billing.egress import egress_usd
+from outlast.billing.egress import attempt_egress_usd, egress_usd
 from outlast.errors import Damaged, NoSuchRun, OutlastError
 from outlast.runs.events import MetricRange
 from outlast.runs.members import owned
@@ -22,7 +22,7 @@ def unread(problem: OutlastError) -> str:
     return DAMAGED if isinstance(problem, Damaged | NoSuchRun) else UNREADABLE
 
 
-def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str, now: float) -> dict[str, object]:
+def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, now: float) -> dict[str, object]:
     """Return a run as data, for the table, `--json` and the dashboard."""
     last = state.last
     step = newest_step(state, heartbeat)
@@ -42,7 +42,7 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
         "submitted_at": state.submitted_at,
         "age_s": (state.ended_at or now) - state.submitted_at,
         "cost_usd": spent_usd(state, now),
-        "egress_usd": egress_usd(state, url),
+        "egress_usd": egress_usd(state),
         "exit_code": state.exit_code,
         "why": why(state),
         "warnings": list(state.near.values()),
@@ -59,16 +59,17 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
     }
 
 
-def ended_row(record: EndedRun, *, url: str, now: float) -> dict[str, object]:
+def ended_row(record: EndedRun, *, now: float) -> dict[str, object]:
     """Return an ended run as data. Its record has the number of checkpoints instead of the list."""
-    shown = run_row(record.run, record.state, None, url=url, now=now)
+    shown = run_row(record.run, record.state, None, now=now)
     return {**shown, "checkpoints": record.checkpoints, "egress_usd": record.egress_usd}
 
 
 def spent_usd(state: RunState, now: float) -> float:
     """Return the cost so far; running machines are estimated from their price."""
     open_usd = (
-        max(0.0, now - a.placed_at) * (a.price_usd_per_hour + a.address_usd_per_hour) * len(owned(state, a)) / 3600
+        attempt_egress_usd(state, a)
+        + max(0.0, now - a.placed_at) * (a.price_usd_per_hour + a.address_usd_per_hour) * len(owned(state, a)) / 3600
         for a in state.attempts
         if not a.released
     )

@@ -13,6 +13,8 @@ import msgspec
 
 from outlast.billing.budget_check import check_budget
 from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Boot, InteractiveCloud, Machine, Offer, Requirements
+from outlast.clouds.geography import distance
+from outlast.clouds.location import bucket_location
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -73,7 +75,8 @@ def create_machine(
                 f"--label {label}: labels that begin with `outlast-` are reserved", hint="choose another label"
             )
     request = _with_image(cloud, request)
-    offers = _offers(cloud, request.needs)
+    near = bucket_location(machine_records.workspace.url, {cloud.name: cloud})
+    offers = _offers(cloud, msgspec.structs.replace(request.needs, near=near))
     check_budget(machine_records.workspace, who=_user(), hour_usd=offers[0].price_usd_per_hour, now=time.time())
     _refuse_taken(cloud, machine_records, request.name)
     machine_record = _claim(machine_records, cloud, request)
@@ -138,6 +141,7 @@ def _offers(cloud: InteractiveCloud, needs: Requirements) -> Sequence[Offer]:
     offers = cloud.offers(needs)
     if not offers:
         raise BadRequest(f"no machine type of {cloud.name} matches the request", hint="request less, or omit --zone")
+    offers = sorted(offers, key=lambda offer: distance(offer.region, needs.near))
     dearest = offers[0].price_usd_per_hour * _DEARER_MAX
     return [offer for offer in offers if offer.price_usd_per_hour <= dearest]
 

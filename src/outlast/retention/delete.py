@@ -58,7 +58,7 @@ class RunDeleter:
             raise UsageError(f"{run} is still live", hint=f"end it with `outlast cancel {run}`, then delete it")
         if not state.closed or run in self.workspace.heartbeats():
             raise UsageError(f"{run} has ended, but its machine is still being released", hint="try again in a moment")
-        return record_of(run, state, url=self.workspace.url)
+        return record_of(run, state)
 
     def delete(
         self,

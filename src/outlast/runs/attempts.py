@@ -47,6 +47,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     preempted: bool = False
     # The supervisor itself moved the run.
     moved: bool = False
+    # Pools that the cloud may choose instead of `zone` and `type`, until it is known which one it chose.
+    pools: tuple[ev.Pool, ...] = ()
+    # The price of its traffic with the workspace, and what its agent has counted; of several machines the leader's.
+    sent_usd_per_gb: float = 0.0
+    received_usd_per_gb: float = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    egress_usd: float = 0.0
     # It was placed while the attempt before worked.
     ahead: bool = False
     keep_s: float = 0.0
@@ -77,6 +85,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """Its machines in the order of their ranks; the first one leads."""
         return self.members or (self.machine,)
 
+    def asked(self, zone: str, type: str) -> bool:
+        """Return whether the request named this pool."""
+        return (zone, type) in ((self.zone, self.type), *((pool.zone, pool.type) for pool in self.pools))
+
     @property
     def nodes(self) -> int:
         return len(self.machines)
@@ -87,6 +99,55 @@ def is_spare(attempts: tuple[Attempt, ...], attempt: Attempt) -> bool:
     if not attempt.ahead or attempt.started_at:
         return False
     return attempt.phase == "over" or any(earlier.phase == "started" for earlier in attempts[: attempt.number - 1])
+
+
+def new_attempt(event: ev.Placed) -> Attempt:
+    """Return the attempt of an intent."""
+    return Attempt(
+        number=event.attempt,
+        machine=event.machine,
+        members=event.members,
+        least=event.least,
+        cloud=event.cloud,
+        region=event.region,
+        zone=event.zone,
+        type=event.type,
+        spot=event.spot,
+        price_usd_per_hour=event.price_usd_per_hour,
+        on_demand_usd_per_hour=event.on_demand_usd_per_hour,
+        address_usd_per_hour=event.address_usd_per_hour,
+        placed_at=event.at,
+        pools=event.pools,
+        sent_usd_per_gb=event.sent_usd_per_gb,
+        received_usd_per_gb=event.received_usd_per_gb,
+        ahead=event.ahead,
+    )
+
+
+def located(attempt: Attempt, event: ev.Located) -> Attempt:
+    """Return the attempt in the pool that the cloud chose."""
+    return msgspec.structs.replace(
+        attempt,
+        zone=event.zone,
+        type=event.type,
+        price_usd_per_hour=event.price_usd_per_hour,
+        on_demand_usd_per_hour=event.on_demand_usd_per_hour,
+        pools=(),
+    )
+
+
+def released(attempt: Attempt, event: ev.Released) -> Attempt:
+    """Return the attempt with its final cost."""
+    names = ("cost_usd", "disk_usd", "address_usd", "egress_usd", "seconds")
+    paid = {name: getattr(event, name) for name in names}
+    return msgspec.structs.replace(attempt, released=True, released_at=event.at, **paid)
+
+
+def with_traffic(attempt: Attempt, event: ev.Stopped | ev.Finished) -> Attempt:
+    """Return the attempt with the traffic that its end reports; less than before means that nothing was counted."""
+    sent = max(attempt.sent_bytes, event.sent_bytes)
+    received = max(attempt.received_bytes, event.received_bytes)
+    return msgspec.structs.replace(attempt, sent_bytes=sent, received_bytes=received)
 
 
 class LimitBreach(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,9 +62,7 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{self.ended:011d}-{self.submitted:011d}-{self.rest}.json"
 
 
-def record_of(
-    run: str, state: RunState, *, url: str, spec: Spec | None = None, heartbeat: Heartbeat | None = None
-) -> EndedRun:
+def record_of(run: str, state: RunState, *, spec: Spec | None = None, heartbeat: Heartbeat | None = None) -> EndedRun:
     """Return the record of a run. The last heartbeat has the step of an attempt that could not report its end."""
     short = msgspec.structs.replace(state, checkpoints=state.checkpoints[-1:], cooldowns={})
     if heartbeat is not None and state.last is not None and heartbeat.attempt == state.last.number:
@@ -76,7 +74,7 @@ def record_of(
         state=short,
         checkpoints=len(state.checkpoints),
         steps=spec.limits.steps if spec else 0,
-        egress_usd=egress_usd(state, url),
+        egress_usd=egress_usd(state),
         retention=spec.retention if spec else None,
         params=spec.params if spec else {},
         group=spec.member.group if spec and spec.member else "",
@@ -297,7 +295,7 @@ class EndedRuns:
             self.unread[run] = problem
             return None
         self.unread.pop(run, None)
-        record = record_of(run, state, url=self.workspace.url, spec=self._spec(run)) if state.exists else None
+        record = record_of(run, state, spec=self._spec(run)) if state.exists else None
         if record is not None and state.closed:
             self._unindexed[run] = record
         return record

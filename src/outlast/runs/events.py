@@ -44,6 +44,15 @@ class Submitted(_Event, frozen=True, kw_only=True, tag="submitted"):
     who: str = ""
 
 
+class Pool(msgspec.Struct, frozen=True, array_like=True):
+    """A machine type in a zone that a cloud may choose for a spot machine, with its prices per hour."""
+
+    zone: str
+    type: str
+    usd: float
+    on_demand_usd: float = 0.0
+
+
 class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     """The intent to launch a machine for this attempt; written before the launch, so that every machine is known."""
 
@@ -62,8 +71,23 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     least: int = 0
     # Of one machine's public address.
     address_usd_per_hour: float = 0.0
+    # Other pools of the region that the cloud may choose instead of `zone` and `type`; `Located` says which it was.
+    pools: tuple[Pool, ...] = ()
+    # The price of a GB that the machine sends to the workspace, and that it receives from there.
+    sent_usd_per_gb: float = 0.0
+    received_usd_per_gb: float = 0.0
     # The attempt before works on: it receives its notice only when this one has a machine.
     ahead: bool = False
+
+
+class Located(_Event, frozen=True, kw_only=True, tag="located"):
+    """The cloud chose another one of the pools of `Placed`."""
+
+    attempt: int
+    zone: str
+    type: str
+    price_usd_per_hour: float
+    on_demand_usd_per_hour: float
 
 
 class LaunchRefused(_Event, frozen=True, kw_only=True, tag="launch_refused"):
@@ -82,6 +106,8 @@ class Started(_Event, frozen=True, kw_only=True, tag="started"):
     resumed_from: str = ""
     resumed_step: int | None = None
     code: str = ""
+    # What the machine has received from the workspace so far: packages, code, data and the checkpoint.
+    received_bytes: int = 0
 
 
 class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
@@ -97,6 +123,8 @@ class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
     metrics: dict[str, float] = {}
     # The number of nodes with which it can be resumed; 0: any number.
     nodes: int = 0
+    # What the machine has sent to the workspace so far.
+    sent_bytes: int = 0
 
 
 class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
@@ -131,6 +159,9 @@ class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
     unsaved: str = ""
     # Whether the command handled SIGTERM or was cut short, which 143 alone does not show.
     ending: Ending | Literal[""] = ""
+    # What the machine has sent to the workspace, and received from there.
+    sent_bytes: int = 0
+    received_bytes: int = 0
     # The last step that the command reported, its metrics, and what it used of the machine.
     step: int | None = None
     metrics: dict[str, MetricRange] = {}
@@ -143,6 +174,9 @@ class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
     attempt: int
     exit_code: int = 0
     outputs: int = 0
+    # What the machine has sent to the workspace, and received from there.
+    sent_bytes: int = 0
+    received_bytes: int = 0
     # The last step that the command reported, its metrics, and what it used of the machine.
     step: int | None = None
     metrics: dict[str, MetricRange] = {}
@@ -172,9 +206,10 @@ class Released(_Event, frozen=True, kw_only=True, tag="released"):
     attempt: int
     cost_usd: float
     seconds: float = 0.0
-    # The parts of the cost for the disk, and for public addresses.
+    # The parts of the cost for the disk, for public addresses, and for traffic between regions or clouds.
     disk_usd: float = 0.0
     address_usd: float = 0.0
+    egress_usd: float = 0.0
 
 
 class Waiting(_Event, frozen=True, kw_only=True, tag="waiting"):
@@ -229,6 +264,7 @@ class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
 Event = (
     Submitted
     | Placed
+    | Located
     | LaunchRefused
     | Started
     | Saved

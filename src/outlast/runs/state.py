@@ -14,7 +14,7 @@ from outlast.runs.attempts import AttemptPhase as AttemptPhase
 from outlast.runs.attempts import Checkpoint as Checkpoint
 from outlast.runs.attempts import Ending as Ending
 from outlast.runs.attempts import LimitBreach as LimitBreach
-from outlast.runs.attempts import is_spare
+from outlast.runs.attempts import is_spare, located, new_attempt, released, with_traffic
 from outlast.runs.events import Event
 from outlast.runs.members import also_gone, is_another_node, releasable, why_members_illegal
 
@@ -106,6 +106,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 # Event → the phases of its attempt in which it is legal. Events about the run itself, `Submitted`, `Placed` and
 # `Released` are checked below.
 EDGES: dict[type, frozenset[AttemptPhase]] = {
+    ev.Located: frozenset({"placed", "started", "noticed"}),  # it may start before the supervisor sees the machine
     ev.LaunchRefused: frozenset({"placed"}),  # the launch failed; once started there is a machine
     ev.Started: frozenset({"placed"}),  # once; a noticed machine does not start the command
     ev.Saved: frozenset({"started", "noticed"}),  # the last save follows the notice
@@ -188,7 +189,7 @@ def step(state: RunState, event: Event) -> RunState:
         return _step_run(state, event)
     if isinstance(event, ev.Placed):
         return msgspec.structs.replace(
-            state, attempts=(*state.attempts, _new_attempt(event)), waiting="", waiting_until=0.0
+            state, attempts=(*state.attempts, new_attempt(event)), waiting="", waiting_until=0.0
         )
     return _step_attempt(state, event)
 
@@ -248,31 +249,13 @@ def _end(state: RunState, ending: Ending, at: float, why: str) -> RunState:
     )
 
 
-def _new_attempt(event: ev.Placed) -> Attempt:
-    return Attempt(
-        number=event.attempt,
-        machine=event.machine,
-        members=event.members,
-        least=event.least,
-        cloud=event.cloud,
-        region=event.region,
-        zone=event.zone,
-        type=event.type,
-        spot=event.spot,
-        price_usd_per_hour=event.price_usd_per_hour,
-        on_demand_usd_per_hour=event.on_demand_usd_per_hour,
-        address_usd_per_hour=event.address_usd_per_hour,
-        placed_at=event.at,
-        ahead=event.ahead,
-    )
-
-
 def _over(attempt: Attempt, state: RunState, at: float, outcome: str, why: str) -> Attempt:
     return msgspec.structs.replace(attempt, phase="over", over_at=at, over_event=state.length, outcome=outcome, why=why)
 
 
 _AttemptEvent = (
-    ev.LaunchRefused
+    ev.Located
+    | ev.LaunchRefused
     | ev.Started
     | ev.Saved
     | ev.Noticed
@@ -290,7 +273,11 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
     if isinstance(event, ev.Stopped | ev.Finished):
         state = _reported(state, event)
     attempt = state.attempts[event.attempt - 1]
+    if isinstance(event, ev.Stopped | ev.Finished):
+        attempt = with_traffic(attempt, event)
     match event:
+        case ev.Located():
+            attempt = located(attempt, event)
         case ev.LaunchRefused():
             cooldowns = {**state.cooldowns, **dict.fromkeys(event.offers, event.until)}
             state = replace(state, cooldowns=cooldowns)
@@ -305,6 +292,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 started_event=state.length,
                 resumed_from=event.resumed_from,
                 resumed_step=event.resumed_step,
+                received_bytes=event.received_bytes,
             )
         case ev.Saved():
             saved = Checkpoint(
@@ -318,7 +306,8 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 nodes=event.nodes,
             )
             state = replace(state, checkpoints=(*state.checkpoints, saved))
-            attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at)
+            sent = max(attempt.sent_bytes, event.sent_bytes)
+            attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at, sent_bytes=sent)
         case ev.Noticed():
             attempt = _noticed(attempt, event, state.length)
         case ev.Warned():
@@ -345,8 +334,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
         case ev.Retired():
             attempt = replace(attempt, retired=True)
         case ev.Released():
-            paid = {name: getattr(event, name) for name in ("cost_usd", "disk_usd", "address_usd", "seconds")}
-            attempt = replace(attempt, released=True, released_at=event.at, **paid)
+            attempt = released(attempt, event)
         case _:
             assert_never(event)
     state = _with(state, attempt)

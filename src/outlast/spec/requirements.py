@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.spec.network import NetworkSpec
+
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
     """A closed range: `8` is 8..8, `8+` is 8..∞."""
@@ -33,3 +35,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = True
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
+    # Where the data is: without `zones`, only regions on its continent are offered, or with `anywhere` all.
+    near: str = ""
+    anywhere: bool = False
+    # The network of the machine; None: that of this process.
+    network: NetworkSpec | None = None

@@ -39,6 +39,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     # The machines that execute one attempt together, all in one zone: at most, and at least (0: exactly `nodes`).
     nodes: int = 1
     nodes_least: int = 0
+    # Where the workspace's bucket is, as found at the submission; empty if it is unknown or a folder.
+    near: str = ""
 
     @property
     def clouds(self) -> tuple[str, ...]:
@@ -56,14 +58,17 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
             spot=spot,
             zones=self.zones,
             exclude_zones=self.exclude_zones,
+            near=self.near,
+            anywhere="*" in self.zones,
         )
 
     def needs_on(self, cloud: str, *, spot: bool) -> Requirements:
-        """Return the requirements for one cloud. `*` among the zones means: prefer these zones, then use any other.
+        """Return the requirements for one cloud. `*` among the zones means: prefer these zones, then use any other in
+        the world.
 
         With several clouds, each is restricted by its own zones only.
         """
-        needs = self.needs(spot=spot)
+        needs = msgspec.structs.replace(self.needs(spot=spot), network=self.networks.get(cloud))
         zones = () if "*" in needs.zones else needs.zones
         if not self.other_clouds:
             return msgspec.structs.replace(needs, zones=zones)

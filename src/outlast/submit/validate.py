@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.billing.budget_check import check_budget
 from outlast.clouds.cloud import Cloud, Offer, why_missing
+from outlast.clouds.location import with_location
 from outlast.clouds.registry import enable
 from outlast.clouds.traits import known_clouds, traits_of
 from outlast.code.bundle import CodeRecord, code_key
@@ -33,8 +34,10 @@ def validate(
 
     Raises SpecError with all problems, OverLimit, and UsageError if machines need a key that is not set.
     """
+    spec = with_location(spec, workspace.url, clouds)
     validate_spec(spec, clouds, environment, source=source, now=workspace.clock())
     problems = _check_databases(workspace, spec)
+    spec = _in_one_region(workspace, clouds, spec)
     if spec.volumes:
         volumes = ResourceRecords(workspace, "volume")
         problems = mounts.check(volumes, clouds, spec) + problems
@@ -48,6 +51,29 @@ def validate(
         workspace.remember_cloud(name)
         enable(clouds, name)
     return spec
+
+
+def _in_one_region(workspace: Workspace, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
+    """Return the spec with the zones of one region, if its machines must reach others or a database there.
+
+    Runs of a group are submitted one by one, so the region must not depend on prices: the one of the database, else the
+    first of `zones`, else the bucket's, else the first by name that has a matching machine.
+    """
+    machine, name = spec.machine, spec.machine.cloud
+    if not traits_of(name).regional_network or not (spec.member or spec.databases) or machine.other_clouds:
+        return spec
+    offers = _offers(clouds[name], spec)
+    records = ResourceRecords(workspace, "database")
+    found = (records.find(one) for one in spec.databases.values())
+    wanted = [record.zone for record in found if record] + [*machine.zones, machine.near]
+
+    def rank(region: str) -> tuple[int, str]:
+        fitting = (n for n, place in enumerate(wanted) if place and place.startswith(region))
+        return next(fitting, len(wanted)), region
+
+    region = min({offer.region for offer in offers}, key=rank, default="")
+    zones = tuple(sorted({offer.zone for offer in offers if offer.region == region}))
+    return msgspec.structs.replace(spec, machine=msgspec.structs.replace(machine, zones=zones)) if zones else spec
 
 
 def validate_spec(

@@ -8,8 +8,9 @@ from typing import assert_never
 
 import msgspec
 
+from outlast.billing.egress import rates
 from outlast.billing.ledger_store import LedgerStore
-from outlast.clouds.cloud import Cloud, LaunchesTogether, sized_key
+from outlast.clouds.cloud import Cloud, LaunchesAny, LaunchesTogether, sized_key
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -41,6 +42,7 @@ from outlast.supervisor.world import (
     Fail,
     Finalize,
     Launch,
+    Locate,
     LoseNode,
     MarkLost,
     Move,
@@ -154,6 +156,15 @@ class Applier:
         match step:
             case PlaceAttempt():
                 return self._placed(step)
+            case Locate():
+                return ev.Located(
+                    attempt=step.attempt,
+                    zone=step.pool.zone,
+                    type=step.pool.type,
+                    price_usd_per_hour=step.pool.usd,
+                    on_demand_usd_per_hour=step.pool.on_demand_usd or step.pool.usd,
+                    at=self.clock(),
+                )
             case MarkLost():
                 lost = ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, nodes=step.nodes)
                 return msgspec.structs.replace(lost, at=self.clock())
@@ -205,7 +216,9 @@ class Applier:
         cloud, spec = step.offer.cloud, watched.spec
         launcher, own = self.clouds[cloud], labels(self.workspace, step.run, step.attempt)
         start = boot(self.workspace, step.run, step.attempt, spec, cloud, path=watched.path)
-        if not step.members:
+        if step.others and isinstance(launcher, LaunchesAny):
+            launcher.launch_any([step.offer, *step.others], name, boot=start, labels=own)
+        elif not step.members:
             launcher.launch(step.offer, name, boot=start, labels=own)
         elif isinstance(launcher, LaunchesTogether):
             names = [machine for _, machine in sorted(step.members.items())]
@@ -236,10 +249,11 @@ class Applier:
         ran_usd = sum(ran_s * bill.price_usd_per_hour / 3600.0 for ran_s, bill in zip(done, bills, strict=True))
         return ev.Released(
             attempt=step.attempt,
-            cost_usd=ran_usd + disk_usd + address_usd,
+            cost_usd=ran_usd + disk_usd + address_usd + step.egress_usd,
             seconds=seconds,
             disk_usd=disk_usd,
             address_usd=address_usd,
+            egress_usd=step.egress_usd,
             at=self.clock(),
         )
 
@@ -276,7 +290,7 @@ class Applier:
             forget_nodes(self.workspace.bucket, step.run)
         # Write the record before the heartbeat is deleted: a run is listed by one or the other.
         heartbeat = self.workspace.heartbeat(step.run)
-        record = record_of(step.run, state, url=self.workspace.url, spec=watched.spec, heartbeat=heartbeat)
+        record = record_of(step.run, state, spec=watched.spec, heartbeat=heartbeat)
         EndedRuns(self.workspace, each=self.workspace.each).add(record)
         for name in watched.spec.machine.clouds:
             # An unknown cloud has no secrets of ours.
@@ -297,6 +311,8 @@ class Applier:
 
     def _placed(self, step: PlaceAttempt) -> Event:
         offer, name = step.offer, self.workspace.machine_name
+        near = self.observer.watched[step.run].spec.machine.near if step.run in self.observer.watched else ""
+        traffic = rates(self.workspace.url, near, offer.cloud, offer.region)
         members: tuple[str, ...] = (name(step.run, step.attempt),)
         if step.nodes > 1:
             # A survivor keeps its rank, and a replacement takes that of the machine that it replaces.
@@ -311,11 +327,22 @@ class Applier:
             price_usd_per_hour=offer.price_usd_per_hour,
             on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
             address_usd_per_hour=offer.address_usd_per_hour,
+            pools=self._pools(step),
+            sent_usd_per_gb=traffic.sent,
+            received_usd_per_gb=traffic.received,
             machine=members[0],
             members=members if step.nodes > 1 else (),
             least=step.least,
             ahead=step.ahead,
             at=self.clock(),
+        )
+
+    def _pools(self, step: PlaceAttempt) -> tuple[ev.Pool, ...]:
+        """Return the other pools of an attempt, if its cloud chooses among several."""
+        if not step.others or not isinstance(self.clouds.get(step.offer.cloud), LaunchesAny):
+            return ()
+        return tuple(
+            ev.Pool(one.zone, one.type, one.price_usd_per_hour, one.on_demand_usd_per_hour) for one in step.others
         )
 
     def _record_refusal(self, step: Launch, problem: CloudError) -> None:
@@ -349,12 +376,15 @@ class Applier:
         cooldown_s = _COOLDOWN_QUOTA_S if quota else min(_COOLDOWN_MAX_S, _COOLDOWN_S * 2 ** min(step.tries, 32))
         nodes = self.observer.state(step.run).attempts[step.attempt - 1].nodes
         # A quota holds for the region; a zone without one GPU has none for its other machine types either.
-        offers = (step.offer.key, region_key(step.offer) if quota else gpu_key(step.offer))
+        tried = (step.offer, *step.others)
+        offers = dict.fromkeys(
+            key for one in tried for key in (one.key, region_key(one) if quota else gpu_key(one)) if key
+        )
         return ev.LaunchRefused(
             attempt=step.attempt,
             why=problem.message,
             until=self.clock() + cooldown_s,
-            offers=tuple(sized_key(key, nodes) for key in offers if key),
+            offers=tuple(sized_key(key, nodes) for key in offers),
             at=self.clock(),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.clouds.cloud import Offer
+from outlast.clouds.geography import distance
 from outlast.supervisor.deadline import next_place, progress_usd
 from outlast.supervisor.world import Fail, RunView, Wait, World, cooldown_until
 
@@ -12,6 +13,9 @@ from outlast.supervisor.world import Fail, RunView, Wait, World, cooldown_until
 AVOID_S = 600.0
 # Offers are tried up to this multiple of the cheapest price; beyond it, the run waits.
 DEARER_MAX = 1.5
+# A cloud that knows its capacity may choose a pool that costs up to this multiple of the best offer: it ends later.
+POOL_DEARER_MAX = 1.25
+POOLS_MAX = 40
 # A spot machine whose progress costs more than this part of the on-demand price is not worth a preemption.
 SPOT_WORTH = 0.95
 
@@ -34,11 +38,12 @@ def choose(world: World, view: RunView) -> Offer | Wait | Fail:
             why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} matches `[machine]`",
             hint="request less, or remove `zones`",
         )
-    offers = near_cheapest(offers)
+    near = view.spec.machine.near
+    offers = near_cheapest(offers, near)
     # A refused on-demand machine leaves the spot machines.
     free = _free(world, view, worth_a_preemption(world, view, offers)) or _free(world, view, offers)
     if not free and view.spec.machine.fallback:
-        offers = near_cheapest(view.on_demand_offers)
+        offers = near_cheapest(view.on_demand_offers, near)
         free = _free(world, view, offers)
     if free:
         return free[0]
@@ -59,12 +64,18 @@ def _on_demand_instead(offer: Offer) -> Offer:
     return msgspec.structs.replace(offer, spot=False, price_usd_per_hour=offer.on_demand_usd_per_hour)
 
 
-def near_cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Return the offers near the cheapest of their own cloud, so that an expensive cloud is not left out."""
-    cheapest: dict[str, float] = {}
+def near_cheapest(offers: tuple[Offer, ...], near: str) -> tuple[Offer, ...]:
+    """Return the offers whose price is near the cheapest of their own cloud at the same distance from the data.
+
+    So neither a dear cloud nor the data's own region is left out.
+    """
+    cheapest: dict[tuple[str, int], float] = {}
     for offer in offers:
-        cheapest[offer.cloud] = min(offer.price_usd_per_hour, cheapest.get(offer.cloud, offer.price_usd_per_hour))
-    return tuple(o for o in offers if o.price_usd_per_hour <= cheapest[o.cloud] * DEARER_MAX)
+        key = (offer.cloud, distance(offer.region, near))
+        cheapest[key] = min(offer.price_usd_per_hour, cheapest.get(key, offer.price_usd_per_hour))
+    return tuple(
+        one for one in offers if one.price_usd_per_hour <= cheapest[one.cloud, distance(one.region, near)] * DEARER_MAX
+    )
 
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
@@ -72,15 +83,43 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
     preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
     avoided, clouds = _avoided(world, view), view.spec.machine.clouds
 
-    def rank(offer: Offer) -> tuple[int, bool, int, float]:
+    near = view.spec.machine.near
+
+    def rank(offer: Offer) -> tuple[int, bool, int, int, float]:
         places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
-        place = min(places, default=len(preferred))
-        # Clouds in the user's order: moving data between them costs money.
-        return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
+        place, away = min(places, default=len(preferred)), distance(offer.region, near)
+        # Clouds in the user's order, then the regions near the data: moving it costs money and time.
+        return clouds.index(offer.cloud), offer.zone in avoided, place, away, progress_usd(world, view, offer)
 
     nodes = view.spec.machine.nodes
     ready = [offer for offer in offers if cooldown_until(world, offer, nodes) <= world.now]
     return sorted(ready, key=rank)
+
+
+def other_pools(world: World, view: RunView, chosen: Offer) -> tuple[Offer, ...]:
+    """Return the other spot offers of the same region that are as good, for a cloud that knows where it has capacity.
+
+    A cloud that does not choose itself gets the chosen offer only.
+    """
+    if not chosen.spot:
+        return ()
+    avoided, most_usd = _avoided(world, view), chosen.price_usd_per_hour * POOL_DEARER_MAX
+
+    def is_as_good(offer: Offer) -> bool:
+        same = (offer.cloud, offer.region, offer.gpu, offer.gpus) == (
+            *(chosen.cloud, chosen.region, chosen.gpu, chosen.gpus),
+        )
+        return same and offer.price_usd_per_hour <= most_usd and offer.key != chosen.key
+
+    return tuple(
+        offer
+        for offer in view.spot_offers
+        if is_as_good(offer)
+        and offer.zone not in avoided
+        and not world.is_silent(offer.cloud, offer.zone)
+        and cooldown_until(world, offer) <= world.now
+        and not _is_dear(world, view, offer)
+    )[:POOLS_MAX]
 
 
 def _avoided(world: World, view: RunView) -> set[str]:

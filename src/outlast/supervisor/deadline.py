@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from outlast.billing.egress import moving_usd
+from outlast.billing.egress import Rates, rates, saving_usd_per_hour, start_usd
 from outlast.clouds.cloud import Offer
 from outlast.clouds.traits import traits_of
 from outlast.policy import Choice, OnDemand, PolicyView, Spot, decide
@@ -168,16 +168,22 @@ def policy_view(world: World, view: RunView) -> PolicyView | None:
 
 def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     """Return the cost of an hour of progress: the price, plus the measured cost of restarts and data transfer."""
+    traffic = _traffic(world, view, offer)
+    hour_usd = offer.bills_usd_per_hour + saving_usd_per_hour(view.state, traffic)
     if not offer.spot:
-        return offer.bills_usd_per_hour
+        return hour_usd
     history = [a for a in view.state.attempts if a.cloud == offer.cloud]
     here = [a for a in history if a.spot and (a.zone, a.type) == (offer.zone, offer.type) and a.outcome != "refused"]
     start_s = _start_s(here if _starts(here) else history, offer.cloud)
     lived_s = sum((a.over_at or world.now) - a.placed_at for a in here)
     # Each preemption costs a start. Zones without history get the lifetimes that the policy assumes.
     life_s = (CYCLES * CYCLE_S / 2 + lived_s) / (CYCLES + sum(_was_preempted(a) for a in here))
-    transfer_usd = moving_usd(view.state, world.workspace_url, offer.cloud) * 3600.0
-    return offer.bills_usd_per_hour * (1 + start_s / max(life_s, 1.0)) + transfer_usd / max(life_s, 1.0)
+    moving_usd = start_usd(view.state, traffic) * 3600.0
+    return hour_usd * (1 + start_s / max(life_s, 1.0)) + moving_usd / max(life_s, 1.0)
+
+
+def _traffic(world: World, view: RunView, offer: Offer) -> Rates:
+    return rates(world.workspace_url, view.spec.machine.near, offer.cloud, offer.region)
 
 
 def next_place(world: World, view: RunView) -> Offer | Wait | None:
@@ -265,15 +271,16 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
     up = holds or (cooldown_until(world, offer, view.spec.machine.nodes) <= now and not noticed)
     if up and not holds and mine is not None and now - seen.bad_at < ASK_S:
         up = False
+    traffic = _traffic(world, view, offer)
     spot = Spot(
         name=offer.zone,
-        price=offer.bills_usd_per_hour,
+        price=offer.bills_usd_per_hour + saving_usd_per_hour(view.state, traffic),
         up=up,
         start_s=_start_s(here, offer.cloud) if any(a.started_at for a in here) else _start_s(history, offer.cloud),
         ups=seen.losses,
         up_s=seen.up_s,
         seen_s=seen.up_s + seen.down_s,
-        move_usd=moving_usd(view.state, world.workspace_url, offer.cloud),
+        move_usd=start_usd(view.state, traffic),
         advised_life_s=offer.advised_life_s,
     )
     return replace(spot, age_s=max(0.0, _age_s(spot, seen, now)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from outlast.billing.egress import attempt_egress_usd
 from outlast.billing.ledger import part_in
 from outlast.clouds.cloud import LABEL_MACHINE, Machine
 from outlast.clouds.traits import traits_of
@@ -79,7 +80,8 @@ def _machine_ran_s(world: World, attempt: Attempt, name: str) -> float:
 def attempt_usd(world: World, state: RunState, attempt: Attempt) -> float:
     if attempt.released:
         return attempt.cost_usd
-    return sum(_machine_usd(world, attempt, name) for name in owned(state, attempt))
+    traffic_usd = attempt_egress_usd(state, attempt)
+    return traffic_usd + sum(_machine_usd(world, attempt, name) for name in owned(state, attempt))
 
 
 def _machine_usd(world: World, attempt: Attempt, name: str) -> float:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Machine
+import msgspec
+
+from outlast.billing.egress import attempt_egress_usd
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Machine, Offer
 from outlast.clouds.traits import traits_of
+from outlast.runs.events import Pool
 from outlast.runs.members import kept, owned, releasable, survivors
 from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
-from outlast.supervisor.choose import choose
+from outlast.supervisor.choose import choose, other_pools
 from outlast.supervisor.deadline import leaves_boot, move_of, next_move
 from outlast.supervisor.gang import Kept, kept_with, missing_members, node_losses, sizes, with_nodes
 from outlast.supervisor.group_rules import member_release, waiting_reason
@@ -19,6 +23,7 @@ from outlast.supervisor.world import (
     Fail,
     Finalize,
     Launch,
+    Locate,
     MarkLost,
     PlaceAttempt,
     Reap,
@@ -62,6 +67,7 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
             yield limit
         if isinstance(limit, StopAtLimit):
             return
+        yield from _plan_locations(world, view)
         losses = list(_plan_losses(world, view))
         yield from losses
         # The next round plans the successor, from the story with `Lost`.
@@ -94,6 +100,17 @@ def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
             why, preempted = lost
             nodes = (0,) if attempt.nodes > 1 else ()
             yield MarkLost(run=view.run, attempt=attempt.number, why=why, preempted=preempted, nodes=nodes)
+
+
+def _plan_locations(world: World, view: RunView) -> Iterator[Step]:
+    """Record where machines are whose cloud chose among several pools."""
+    for attempt in view.state.attempts:
+        machine = world.machines.get(attempt.machine)
+        if not attempt.pools or attempt.phase == "over" or machine is None:
+            continue
+        for pool in attempt.pools:
+            if (machine.zone, machine.type) == (pool.zone, pool.type):
+                yield Locate(run=view.run, attempt=attempt.number, pool=pool)
 
 
 def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
@@ -193,6 +210,7 @@ def _place(world: World, view: RunView, keeps: Kept | None, shared: tuple[Tally,
         run=view.run,
         attempt=len(view.state.attempts) + 1,
         offer=chosen,
+        others=other_pools(world, view, chosen) if machine.nodes == 1 else (),
         nodes=machine.nodes,
         least=machine.nodes_least,
         kept=keeps.machines if keeps is not None else {},
@@ -216,7 +234,8 @@ def _plan_move(world: World, view: RunView, working: Attempt, shared: tuple[Tall
         # A distributed run keeps machines, and a limit may leave no room for a second one: leave first.
         yield move_of(view, working, spot=offer.spot, zone=offer.zone)
         return
-    yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=offer, ahead=True)
+    number, others = len(view.state.attempts) + 1, other_pools(world, view, offer)
+    yield PlaceAttempt(run=view.run, attempt=number, offer=offer, others=others, ahead=True)
 
 
 def _wait(view: RunView, why: str, until: float) -> Iterator[Step]:
@@ -232,19 +251,34 @@ def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step
     lacking = missing_members(world, view, attempt)
     if not lacking or world.is_silent(attempt.cloud, attempt.zone):
         return
-    for offer in (*view.spot_offers, *view.on_demand_offers):
-        if (offer.cloud, offer.zone, offer.type, offer.spot) == (
-            attempt.cloud,
-            attempt.zone,
-            attempt.type,
-            attempt.spot,
-        ):
-            members = lacking if attempt.nodes > 1 else {}
-            tries = _refusals(view, attempt)
-            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=tries, members=members)
-            return
+    if offers := _offers_of(view, attempt):
+        members = lacking if attempt.nodes > 1 else {}
+        tries, others = _refusals(view, attempt), tuple(offers[1:])
+        yield Launch(run=view.run, attempt=attempt.number, offer=offers[0], others=others, tries=tries, members=members)
+        return
     # The offer was withdrawn between the intent and the launch.
     yield MarkLost(run=view.run, attempt=attempt.number, why=f"{attempt.type} is not offered any more", preempted=True)
+
+
+def _offers_of(view: RunView, attempt: Attempt) -> list[Offer]:
+    """Return the pools of an attempt that are still offered, the first one first."""
+    found = {
+        (offer.zone, offer.type): offer
+        for offer in (*view.spot_offers, *view.on_demand_offers)
+        if (offer.cloud, offer.spot) == (attempt.cloud, attempt.spot)
+    }
+    if not attempt.pools:
+        offer = found.get((attempt.zone, attempt.type))
+        return [offer] if offer is not None else []
+    # At the prices of the story: a repeated launch must equal the first one.
+    first = Pool(attempt.zone, attempt.type, attempt.price_usd_per_hour, attempt.on_demand_usd_per_hour)
+    return [
+        msgspec.structs.replace(
+            found[pool.zone, pool.type], price_usd_per_hour=pool.usd, on_demand_usd_per_hour=pool.on_demand_usd
+        )
+        for pool in (first, *attempt.pools)
+        if (pool.zone, pool.type) in found
+    ]
 
 
 def _refusals(view: RunView, attempt: Attempt) -> int:
@@ -283,6 +317,7 @@ def _release(world: World, view: RunView, attempt: Attempt) -> Release:
         ran_s=first.ran_s,
         disk_usd=first.disk_usd,
         address_usd_per_hour=attempt.address_usd_per_hour,
+        egress_usd=attempt_egress_usd(view.state, attempt),
         started_event=attempt.started_event,
         over_event=attempt.over_event,
         others=tuple(bills[1:]),

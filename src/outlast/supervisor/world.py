@@ -7,6 +7,7 @@ import msgspec
 from outlast.billing.limits import Limits
 from outlast.clouds.cloud import Machine, Offer, sized_key
 from outlast.records.machines import MachineRecordView
+from outlast.runs.events import Pool
 from outlast.runs.state import RunState
 from outlast.spec.spec import Spec
 
@@ -100,6 +101,8 @@ class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nodes: int = 1
     least: int = 0
     kept: dict[int, str] = {}
+    # Other pools of the same region that a cloud may choose instead, if it chooses itself.
+    others: tuple[Offer, ...] = ()
     # The run works on, and moves only when this attempt has a machine.
     ahead: bool = False
 
@@ -110,9 +113,19 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run: str
     attempt: int
     offer: Offer
+    # Offers that the cloud may choose instead, as the story names them.
+    others: tuple[Offer, ...] = ()
     tries: int = 0
     # Of a distributed run: the machines to create, all or none, by rank.
     members: dict[int, str] = {}
+
+
+class Locate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Record which of the pools of an attempt the cloud chose."""
+
+    run: str
+    attempt: int
+    pool: Pool
 
 
 class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -166,6 +179,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ran_s: float = 0.0
     disk_usd: float = 0.0
     address_usd_per_hour: float = 0.0
+    # Of its traffic between regions or clouds.
+    egress_usd: float = 0.0
     started_event: int = 0
     over_event: int = 0
     # The other machines of a distributed attempt.
@@ -241,6 +256,7 @@ class Finalize(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Step = (
     PlaceAttempt
     | Launch
+    | Locate
     | MarkLost
     | LoseNode
     | RetireNodes
@@ -286,6 +302,8 @@ def describe(step: Step) -> str:
         case Launch():
             what = f"{len(step.members)} machines" if len(step.members) > 1 else "the machine"
             return f"launch {what} of attempt {step.attempt} of {step.run} in {step.offer.zone}"
+        case Locate():
+            return f"record that attempt {step.attempt} of {step.run} is in {step.pool.zone}"
         case MarkLost():
             return f"give up attempt {step.attempt} of {step.run}: {step.why}"
         case LoseNode():

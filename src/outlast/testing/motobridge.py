@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from outlast.testing.motofaults import FaultAnswer, FaultRules, empty_fleet, ref
 from outlast.testing.motolife import Life
 
 Environ = dict[str, Any]
+_OVERRIDE = re.compile(r"LaunchTemplateConfigs\.\d+\.Overrides\.\d+\.")
 _TOKENED = ("RunInstances", "CreateFleet")
 _IMAGES = ("/aws/service/canonical/ubuntu/", "/aws/service/deeplearning/ami/")
 
@@ -94,13 +96,20 @@ class Bridge:
         action = params.get("Action", "")
         with self._lock:
             self.calls.append(action)
-            rule = self._rules.match(action, params)
+            digest = hashlib.sha256(body).hexdigest()
+            if action == "CreateFleet" and params.get("ClientToken", "") not in self._tokens:
+                full = self._rules.full_zones(action, [zone for _, zone in _pools(params)])
+                params = _with_pool(params, full)
+                body = urlencode(params).encode()
+                if not _pools(params):
+                    return empty_fleet("InsufficientInstanceCapacity", "no capacity in any pool")
+            rule = self._rules.match(action, {**params, "Region": _region(environ)})
             if rule is not None and not rule.after and not rule.vanish:
                 return rule.answer(action)
             self._life.sync_from_machines()
             known = set(self._life.instances())
-            answer = self._surroundings.refuses(action, params, self._life.profile(params))
-            answer = answer or self._ec2(environ, body, action, params)
+            answer = self._surroundings.refuses(action, params, self._life.profile(params), region=_region(environ))
+            answer = answer or self._ec2(environ, body, action, params, digest)
             self._life.sync_to_machines()
             new = [id for id in self._life.instances() if id not in known]
             self._surroundings.created(action, params, answer, new)
@@ -110,7 +119,7 @@ class Bridge:
                 return answer
             return rule.answer(action) if rule is not None else answer
 
-    def _ec2(self, environ: Environ, body: bytes, action: str, params: dict[str, str]) -> FaultAnswer:
+    def _ec2(self, environ: Environ, body: bytes, action: str, params: dict[str, str], digest: str) -> FaultAnswer:
         if (why := self._life.refuses(action, params)) is not None:
             return refusal(*why)
         if action == "GetConsoleOutput":
@@ -127,7 +136,6 @@ class Bridge:
         token = params.get("ClientToken", "")
         if action not in _TOKENED or not token:
             return self._ask_moto(environ, body)
-        digest = hashlib.sha256(body).hexdigest()
         if token in self._tokens:
             before, answer, made = self._tokens[token]
             if before != digest:
@@ -203,6 +211,22 @@ class Bridge:
         whole = b"".join(chunks)
         status, headers = caught[0]
         return FaultAnswer(int(status.split()[0]), whole, tuple(headers))
+
+
+def _pools(params: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the overrides of a fleet: the beginning of their parameters, and their zone (empty: any)."""
+    found = dict.fromkeys(match[0] for key in params if (match := _OVERRIDE.match(key)))
+    return [(one, params.get(one + "AvailabilityZone", "")) for one in found]
+
+
+def _with_pool(params: dict[str, str], full: set[str]) -> dict[str, str]:
+    """Return a request with the one pool that the fleet uses: the last with capacity, which we do not expect."""
+    pools = [one for one, _ in _pools(params)]
+    used = [one for one, zone in _pools(params) if zone not in full][-1:]
+    others = {key: value for key, value in params.items() if not key.startswith(tuple(pools) or ("-",))}
+    # moto expects the first number.
+    renamed = {key.replace(one, pools[0]): value for one in used for key, value in params.items() if one in key}
+    return others | renamed
 
 
 def _least(params: dict[str, str]) -> int:

@@ -48,6 +48,8 @@ class MotoConditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # How long terminated instances are listed, and how long they keep their tags; None: forever.
     terminated_s: float | None = None
     tagged_s: float | None = None
+    # The regions that the account has enabled; empty: all that moto has.
+    regions: tuple[str, ...] = ()
 
 
 # A new account, on the day on which it is set up.
@@ -63,6 +65,7 @@ REAL = MotoConditions(
     ending_delay=2,
     terminated_s=3600.0,
     tagged_s=300.0,
+    regions=("us-east-1", "us-east-2", "eu-west-1"),
 )
 
 
@@ -82,8 +85,11 @@ class MotoSurroundings(Delays):
 
     # Requests
 
-    def refuses(self, action: str, params: dict[str, str], profile: str) -> FaultAnswer | None:
+    def refuses(self, action: str, params: dict[str, str], profile: str, *, region: str) -> FaultAnswer | None:
         """Return the answer to a request that EC2 refuses under these conditions; else None."""
+        if self.now.regions and region not in self.now.regions:
+            text = "AWS was not able to validate the provided access credentials"  # EC2's answer in a disabled region
+            return refusal("AuthFailure", text, status=401)
         if action == "DescribeInstances":
             for id in _ids(params):
                 if self.is_late(("find", id)):
@@ -159,6 +165,8 @@ class MotoSurroundings(Delays):
             return answer
         if action == "DescribeInstances":
             return self._filtered(answer, "reservationSet/item/instancesSet", "instanceId", "list")
+        if action == "DescribeRegions" and self.now.regions:
+            return self._enabled(answer)
         if action == "DescribeVpcs" and not self.now.default_vpc:
             return _without_default_vpc(answer)
         if action == "DescribeSecurityGroups":
@@ -176,6 +184,14 @@ class MotoSurroundings(Delays):
             if self.is_late(("ending", item.findtext("{*}instanceId"))):
                 name.text, code.text, changed = "shutting-down", "32", True
         return _with_body(answer, root) if changed else answer
+
+    def _enabled(self, answer: FaultAnswer) -> FaultAnswer:
+        root = ElementTree.fromstring(answer.body)
+        ElementTree.register_namespace("", root.tag.partition("}")[0].lstrip("{"))
+        for items in root.findall("{*}regionInfo"):
+            for item in [one for one in items if one.findtext("{*}regionName") not in self.now.regions]:
+                items.remove(item)
+        return _with_body(answer, root)
 
     def _filtered(self, answer: FaultAnswer, path: str, field: str, kind: str) -> FaultAnswer:
         root = ElementTree.fromstring(answer.body)

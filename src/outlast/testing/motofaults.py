@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -20,7 +21,7 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A fault for calls of this action; empty: all actions. EC2 and SSM use Amazon's names, S3 `S3.GET`, `S3.PUT` …"""
 
     action: str = ""
-    # A zone that must occur among the parameters.
+    # A zone that must occur among the parameters, or the region of the request.
     zone: str = ""
     code: str = ""
     status: int = 400
@@ -62,6 +63,22 @@ class FaultRules:
             if seen % rule.every == 0 and (not rule.times or seen // rule.every <= rule.times):
                 return rule
         return None
+
+    def full_zones(self, action: str, zones: Iterable[str]) -> set[str]:
+        """Return those zones that have no capacity for this call: a fleet uses its other pools."""
+        found = set()
+        for zone in dict.fromkeys(zones):
+            rule = self._next(action, zone)
+            if rule is not None and self.match(action, {"zone": zone}) is rule:
+                found.add(zone)
+        return found
+
+    def _next(self, action: str, zone: str) -> FaultRule | None:
+        """Return the rule that applies to a zone, if it is a lack of capacity there."""
+        fitting = (rule for rule in self._rules if rule.action in ("", action) and rule.zone in ("", zone))
+        first = next(fitting, None)
+        is_full = first is not None and first.zone and first.code == "InsufficientInstanceCapacity"
+        return first if is_full else None
 
 
 def refusal(code: str, message: str, *, status: int = 400) -> FaultAnswer:

@@ -349,3 +349,12 @@ class SimCloudView:
 
     def drop_secrets(self, name: str) -> None:
         self._effect("drop secrets", lambda: self.cloud.secrets.pop(name, None) and None)
+
+
+class SimChoosingView(SimCloudView):
+    """A cloud that chooses among several pools itself: the last one with capacity, which a supervisor expects least."""
+
+    def launch_any(self, offers: Sequence[Offer], name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        now, out_until = self.cloud.scheduler.now, self.cloud.out_until
+        free = [offer for offer in offers if now >= out_until.get(offer.zone, 0.0)]
+        return self.launch((free or list(offers))[-1], name, boot=boot, labels=labels)

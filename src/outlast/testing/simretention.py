@@ -150,7 +150,7 @@ class RetentionWorld:
         story = workspace.story(run)
         if story.refresh().exists:
             story.append(Cancelled(who="ada", at=actor.time()), nonce=self.scheduler.id())
-            EndedRuns(workspace).add(record_of(run, story.state, url=workspace.url))
+            EndedRuns(workspace).add(record_of(run, story.state))
         elif not self.calm or self.scheduler.now < self.calm_at + 120.0:
             return  # its submission may be under way
         for entry in workspace.bucket.list(f"wakeups/{run}/"):

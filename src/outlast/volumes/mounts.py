@@ -18,7 +18,7 @@ _OWN_ROOT = ("root", "userns")
 def check(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> list[str]:
     """Return the problems of a run's volumes."""
     machine, cloud = spec.machine, clouds.get(spec.machine.cloud)
-    needs = [machine.needs(spot=spot) for spot in (True, False)]
+    needs = [machine.needs_on(machine.cloud, spot=spot) for spot in (True, False)]
     return check_volumes(records, spec.volumes, cloud=cloud, where=machine.cloud, kinds=[needs])
 
 
@@ -75,7 +75,7 @@ def _zones(cloud: Cloud, needs: Sequence[Requirements]) -> set[str]:
 
 def narrowed(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
     """Return the spec with only the zones that reach all its volumes."""
-    needs = [spec.machine.needs(spot=spot) for spot in (True, False)]
+    needs = [spec.machine.needs_on(spec.machine.cloud, spot=spot) for spot in (True, False)]
     zones = zones_for(records, clouds[spec.machine.cloud], spec.volumes, needs)
     if zones is None:
         return spec

@@ -63,7 +63,7 @@ def test_every_condition_of_the_real_cloud_is_on() -> None:
 def test_a_deleted_machine_is_gone_though_ec2_takes_long_to_end_it(cloud: AwsCloud, bridge: Bridge) -> None:
     bridge.conditions(ending_delay=1000)
     machine = launch(cloud, spot=True, run=True)
-    id = str(cloud.instances.find(machine.name)["InstanceId"])
+    id = str(cloud.home.instances.find(machine.name)["InstanceId"])
     cloud.delete(machine.name)
     answer = cloud.client.ec2("describe_instances", InstanceIds=[id])
     assert answer["Reservations"][0]["Instances"][0]["State"]["Name"] == "shutting-down"
@@ -212,7 +212,7 @@ def test_an_account_without_a_default_vpc_gets_the_command_that_creates_it(
 
 def test_terminated_instances_are_listed_for_an_hour(cloud: AwsCloud, bridge: Bridge) -> None:
     machine = launch(cloud, spot=True, run=True)
-    id = str(cloud.instances.find(machine.name)["InstanceId"])
+    id = str(cloud.home.instances.find(machine.name)["InstanceId"])
     ask = cloud.client.ec2
     ask("terminate_instances", InstanceIds=[id])
 
@@ -242,7 +242,8 @@ def test_a_group_or_a_cluster_lets_machines_connect_to_each_other(cloud: AwsClou
         return [pair["GroupId"] for rule in rules for pair in rule["UserIdGroupPairs"]]
 
     if pairs():
-        own = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id}]}
+        # moto compares the description as well.
+        own = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id, "Description": "machines of outlast"}]}
         cloud.client.ec2("revoke_security_group_ingress", GroupId=id, IpPermissions=[own])
     launch(cloud)
     assert pairs() == []
@@ -262,7 +263,7 @@ def test_packets_between_machines_need_the_rule(tmp_path: Path, monkeypatch: pyt
             patch.setenv(name, value)
         cloud = AwsCloud()
         server = launch(cloud, script="cd /tmp && python3 -m http.server 8000\n")
-        id = str(cloud.instances.find(server.name)["InstanceId"])
+        id = str(cloud.home.instances.find(server.name)["InstanceId"])
         eventually(lambda: bridge.local.machine(id).address, within_s=60, what="its address")
         client = launch(cloud, script=_CONNECT.format(bridge.local.machine(id).address))
 

@@ -60,7 +60,7 @@ def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_leaves_nothing(
     machine = run.launch(offer)
     assert (machine.zone, machine.type, machine.spot, machine.disk_gb) == (offer.zone, offer.type, True, 21)
     assert machine.labels == run.labels
-    doc = cloud.instances.find(run.name)
+    doc = cloud.home.instances.find(run.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
     calls = bridge.send("calls", {})
     assert "CreateFleet" in calls
@@ -101,9 +101,9 @@ def test_a_lost_answer_creates_no_second_machine(run: Run, bridge: Bridge, spot:
 
 def test_a_machine_of_a_run_that_ended_by_itself_is_stopped_until_it_is_deleted(run: Run, cloud: AwsCloud) -> None:
     run.launch()
-    docs = cloud.instances.docs(run.labels)
+    docs = cloud.home.instances.docs(run.labels)
     cloud.client.ec2("terminate_instances", InstanceIds=[docs[0]["InstanceId"]])
-    assert [machine.name for machine in cloud.instances.describe(docs)] == [run.name]
+    assert [machine.name for machine in cloud.home.instances.describe(docs)] == [run.name]
     # Not gone: the supervisor would launch the same attempt again instead of reporting a loss.
     eventually(lambda: [machine.status for machine in cloud.machines(run.labels)] == ["stopped"], what="its end")
     assert run.launch().status == "stopped"
@@ -176,7 +176,7 @@ def test_the_actionable_error_of_a_fleet_is_raised() -> None:
 
 
 def test_on_demand_prices_report_their_source(cloud: AwsCloud) -> None:
-    assert "built-in" in cloud.prices.source(cloud.catalogue.kind("c6i.large"))
+    assert "built-in" in cloud.home.prices.source(cloud.home.catalogue.kind("c6i.large"))
 
 
 def test_an_image_is_shared_with_an_account_and_with_nothing_else(cloud: AwsCloud, run: Run) -> None:

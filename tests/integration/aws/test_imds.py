@@ -31,7 +31,7 @@ def test_an_instance_reads_its_tags_and_notices_with_a_token(cloud: AwsCloud, br
     try:
         name = fleet.launch(script=_ASK).name
         output = fleet.wait_serial(name, "action ")
-        id = cloud.instances.find(name)["InstanceId"]
+        id = cloud.home.instances.find(name)["InstanceId"]
         assert "without 401" in output
         assert f"id {id} 200" in output
         assert f'"instanceId": "{id}"' in output

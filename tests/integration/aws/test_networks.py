@@ -20,12 +20,12 @@ def test_a_machine_starts_in_a_subnet_of_the_vpc_and_its_group_admits_itself(clo
     vpc = vpcs[0]["VpcId"]
     assert vpc in plan.settings_text()
     network = NetworkSpec(network=vpc, external_address=False, labels={"team": "vision"})
-    zone = cloud.catalogue.zones()[0]
+    zone = cloud.home.catalogue.zones()[0]
     for spot, labels in ((False, {"kind": "test"}), (True, {LABEL_RUN: "r-1", "kind": "test"})):
         offer = cloud.offers(Requirements(type="m5.large", zones=(zone,), spot=spot))[0]
         name = f"n-{secrets.token_hex(4)}"
         cloud.launch(offer, name, boot=Boot(network=network), labels=labels)
-        doc = cloud.instances.find(name)
+        doc = cloud.home.instances.find(name)
         assert doc["VpcId"] == vpc
         assert doc["Placement"]["AvailabilityZone"] == zone
         assert {"Key": "team", "Value": "vision"} in doc["Tags"]

@@ -43,7 +43,7 @@ def test_a_supervisor_machine_is_restarted_and_deleted_after_the_last_run(
     up = home.outlast("supervise", "--on", "aws", "--until-idle", timeout_s=150)
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"{name} on aws (t3.micro in us-east-1")
-    doc = cloud.instances.find(name)
+    doc = cloud.home.instances.find(name)
     assert str(doc["IamInstanceProfile"]["Arn"]).endswith(f"/{SUPERVISOR}")
     assert "InstanceLifecycle" not in doc
     # Killed: the boot script starts the next.

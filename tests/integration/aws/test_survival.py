@@ -43,7 +43,7 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     eventually(lambda: saved(home.workspace, 1), within_s=90, what="a checkpoint of the first machine")
     (machine,) = cloud.machines()
     assert (machine.spot, machine.status, machine.type) == (True, "running", "c6i.large")
-    doc = cloud.instances.find(machine.name)
+    doc = cloud.home.instances.find(machine.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
     assert SECRET not in json.dumps([doc, dict(cloud.metadata(machine.name))], default=str)
     bridge.send("rebalance", {"instance": doc["InstanceId"]})

@@ -61,13 +61,13 @@ def test_all_machines_come_from_one_fleet_and_a_repeated_launch_adds_none(
     gang.launch(spot=spot)
     assert bridge.send("calls", {}).count("CreateFleet") == before + 1
     assert gang.named() == gang.names
-    docs = [cloud.instances.find(name) for name in gang.names]
+    docs = [cloud.home.instances.find(name) for name in gang.names]
     assert [read_tags(doc["Tags"])[machines.TAG_MACHINE] for doc in docs] == gang.names
     # One of them is lost and replaced; the others stay.
     cloud.delete(gang.names[0])
     gang.launch(spot=spot)
     assert gang.named() == gang.names
-    after = [cloud.instances.find(name)["InstanceId"] for name in gang.names]
+    after = [cloud.home.instances.find(name)["InstanceId"] for name in gang.names]
     assert after[1:] == [doc["InstanceId"] for doc in docs[1:]]
     assert after[0] != docs[0]["InstanceId"]
 
@@ -101,7 +101,7 @@ def test_a_launch_that_died_before_it_named_all_machines_is_continued(gang: Gang
 def test_a_launch_that_died_and_is_given_up_leaves_nothing(gang: Gang) -> None:
     launch_and_die(gang, 1)
     # Lists lag behind; the reaper deletes what they show later.
-    eventually(lambda: len(gang.cloud.instances.docs(gang.labels)) == 3, what="a list with all instances")
+    eventually(lambda: len(gang.cloud.home.instances.docs(gang.labels)) == 3, what="a list with all instances")
     # The fixture deletes the names, as the release of the attempt does, and checks that no instance is left.
 
 

@@ -84,7 +84,7 @@ def test_a_run_moves_from_gcp_to_aws_at_a_stockout_and_leaves_nothing(
     eventually(lambda: story.refresh().attempts[-1].cloud == "aws", within_s=90, what="an attempt on EC2")
     machine = story.state.attempts[-1].machine
     eventually(lambda: any(one.name == machine for one in cloud.machines()), within_s=60, what="its machine")
-    visible = json.dumps([cloud.instances.find(machine), dict(cloud.metadata(machine))], default=str)
+    visible = json.dumps([cloud.home.instances.find(machine), dict(cloud.metadata(machine))], default=str)
     assert SECRET not in visible
     assert "PRIVATE KEY" not in visible
     output, _ = runner.communicate(timeout=600)

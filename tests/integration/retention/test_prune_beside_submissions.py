@@ -78,7 +78,7 @@ def end(workspace: Workspace, run: str, attempt: int) -> None:
     append(workspace, run, ev.Finished(attempt=attempt))
     for number in range(1, attempt + 1):
         append(workspace, run, ev.Released(attempt=number, cost_usd=0.5, seconds=60.0))
-    EndedRuns(workspace).add(record_of(run, workspace.story(run).refresh(), url=workspace.url))
+    EndedRuns(workspace).add(record_of(run, workspace.story(run).refresh()))
     for entry in list(workspace.bucket.list(f"wakeups/{run}/")):
         workspace.bucket.delete(entry.key)
     workspace.bucket.delete(f"heartbeats/{run}")
@@ -97,7 +97,7 @@ def old_runs(root: Path, workspace: Workspace) -> None:
         for at, event in enumerate(events, 1):
             workspace.bucket.create(f"runs/{run}/story/{at:08d}.json", ev.encode(event), durable=False)
         workspace.bucket.create(f"runs/{run}/parts/1/{number}", b"x" * 1000, durable=False)
-        records.append(record_of(run, workspace.story(run).refresh(), url=workspace.url))
+        records.append(record_of(run, workspace.story(run).refresh()))
     for begin in range(0, OLD, 100):
         EndedRuns(workspace).write_page(records[begin : begin + 100])
     for path in root.rglob("*"):

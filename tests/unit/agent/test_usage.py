@@ -178,9 +178,9 @@ def test_the_end_of_an_attempt_has_step_metrics_and_usage(tmp_path: Path) -> Non
 def test_the_record_of_a_cancelled_run_has_the_step_of_its_last_heartbeat() -> None:
     state = fold([*STORY, ev.Cancelled(who="ada")])
     heartbeat = Heartbeat(attempt=1, step=7, metrics={"loss": MetricRange(1.0, 1.0, 1.0)})
-    record = record_of("run-1", state, url="", heartbeat=heartbeat)
+    record = record_of("run-1", state, heartbeat=heartbeat)
     assert (record.state.step, list(record.state.metrics)) == (7, ["loss"])
-    old = record_of("run-1", state, url="", heartbeat=Heartbeat(attempt=9, step=7))
+    old = record_of("run-1", state, heartbeat=Heartbeat(attempt=9, step=7))
     assert old.state.step is None
 
 

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from outlast.billing.egress import rates
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds, json_option, parse_option
-from outlast.cli.shared.terminal import note, table
+from outlast.cli.shared.options import clouds, json_option, parse_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace, note, table
 from outlast.clouds.cloud import Cloud, Offer, Requirements
+from outlast.clouds.geography import DATE
+from outlast.clouds.location import bucket_location
 from outlast.clouds.traits import known_clouds
 from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.formatting.quantities import gpu_text
@@ -36,12 +39,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
 @click.option("--type", "type_name", default="", metavar="NAME", help="Machine type by name.")
-@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; may be repeated.")
+@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; `*`: the world.")
 @click.option("--spot/--on-demand", "spot", default=None, help="Only spot, or only on demand (both).")
 @click.option("--cloud", "cloud_names", multiple=True, type=click.Choice(known_clouds()), help="Only this cloud (all).")
 @click.option("--all", "-a", "everything", is_flag=True, help="Every zone of every type, not only the cheapest.")
 @json_option
+@workspace_option
 def prices(
+    workspace_url: str,
     gpu: str | None,
     cpus: str | None,
     memory: str | None,
@@ -57,13 +62,17 @@ def prices(
     A cloud that cannot be queried is reported, and the others are listed.
     """
     kind, count = parse_option("--gpu", gpu, quantity.gpu_count, ("", 0))
+    url = find_workspace(workspace_url).url
+    near = bucket_location(url, clouds())
     needs = Requirements(
         cpus=parse_option("--cpus", cpus, quantity.number_range, Requirements().cpus),
         memory_gb=parse_option("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
         gpu=kind,
         gpus=count,
         type=type_name,
-        zones=zones,
+        zones=tuple(zone for zone in zones if zone != "*"),
+        near=near,
+        anywhere="*" in zones,
     )
     kinds = [True, False] if spot is None else [spot]
     answers = in_parallel(lambda name: ask(clouds()[name], needs, kinds), list(cloud_names or known_clouds()))
@@ -75,9 +84,9 @@ def prices(
         if answer.problem:
             note(f"{answer.cloud}: {answer.problem}" + (f"; {answer.hint}" if answer.hint else ""))
     if as_json:
-        _print_json(rows, answers)
+        _print_json(rows, answers, url, near)
     elif rows:
-        _print(rows, whole=everything)
+        _print(rows, url, near, whole=everything)
     if not rows:
         raise _no_offers(answers)
     return 0
@@ -118,7 +127,7 @@ def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
     return kept
 
 
-def _print(rows: list[tuple[Answer, Offer]], *, whole: bool) -> None:
+def _print(rows: list[tuple[Answer, Offer]], url: str, near: str, *, whole: bool) -> None:
     shown = [offer for _, offer in (rows if whole else rows[:_ROWS])]
     # One line per origin: the ages of its prices differ by zone.
     sources = list(dict.fromkeys(offer.price_source for offer in shown))
@@ -134,12 +143,13 @@ def _print(rows: list[tuple[Answer, Offer]], *, whole: bool) -> None:
             f"${offer.price_usd_per_hour:.4f}" + ("?" if offer.price_guessed else ""),
             _less(offer),
             f"${offer.address_usd_per_hour:.4f}" if offer.address_usd_per_hour else "",
+            _traffic(offer, url, near),
             f"({sources.index(offer.price_source) + 1})",
         ]
         for offer in shown
     ]
-    header = ["CLOUD", "TYPE", "CPUS", "MEMORY", "GPU", "ZONE", "KIND", "USD/HOUR", "LESS", "ADDRESS", "SOURCE"]
-    click.echo(table(cells, header=header))
+    header = "CLOUD TYPE CPUS MEMORY GPU ZONE KIND USD/HOUR LESS ADDRESS USD/GB SOURCE"
+    click.echo(table(cells, header=header.split()))
     for number, text in enumerate(sources, 1):
         oldest = min((offer for offer in shown if offer.price_source == text), key=lambda offer: offer.price_at)
         click.echo(f"({number}) {source_text(oldest)}")
@@ -147,8 +157,16 @@ def _print(rows: list[tuple[Answer, Offer]], *, whole: bool) -> None:
         click.echo("? this price is a guess: the cloud's prices could not be fetched, and the built-in ones lack it")
     if any(offer.address_usd_per_hour for offer in shown):
         click.echo("ADDRESS: the price of a public IPv4 address per hour, in addition")
+    if any(_traffic(offer, url, near) for offer in shown):
+        click.echo(f"USD/GB: traffic to and from the workspace in {near or url}, list prices of {DATE}")
     if len(rows) > len(shown):
         note(f"and {len(rows) - len(shown)} more: use --all, or filter")
+
+
+def _traffic(offer: Offer, url: str, near: str) -> str:
+    """Return the prices of traffic to and from the workspace; empty if it is free."""
+    here = rates(url, near, offer.cloud, offer.region)
+    return f"${here.sent:.2f}, ${here.received:.2f}" if here.sent or here.received else ""
 
 
 def _less(offer: Offer) -> str:
@@ -156,11 +174,13 @@ def _less(offer: Offer) -> str:
     return f"{1 - offer.price_usd_per_hour / on_demand_usd:.0%}" if offer.spot and on_demand_usd else ""
 
 
-def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer]) -> None:
+def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], url: str, near: str) -> None:
     import json
 
     offers = [{**msgspec.structs.asdict(offer), "source": source_text(offer)} for _, offer in rows]
     for offer in offers:
         del offer["price_source"]
+        here = rates(url, near, offer["cloud"], offer["region"])
+        offer |= {"sent_usd_per_gb": here.sent, "received_usd_per_gb": here.received}
     problems = {answer.cloud: answer.problem for answer in answers if answer.problem}
     click.echo(json.dumps({"offers": offers, "problems": problems}, indent=2))

@@ -75,7 +75,7 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, **
 
         spec = with_image(workspace, spec, project)
     spec, offer = _with_largest_machine(spec, available, most, project.source)
-    confirm_choice(available, [Wanted(spec=spec)], yes=yes, quiet=quiet)
+    confirm_choice(available, [Wanted(spec=spec)], url=workspace.url, yes=yes, quiet=quiet)
     request = _submit(workspace, available, spec, project.source)
     kind = "spot" if offer.spot else "on demand"
     if not quiet:

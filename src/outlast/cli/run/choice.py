@@ -15,6 +15,8 @@ import msgspec
 
 from outlast.cli.shared.terminal import note, table
 from outlast.clouds.cloud import Cloud, Offer
+from outlast.clouds.geography import distance
+from outlast.clouds.location import with_location
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, UsageError
 from outlast.formatting.quantities import gpu_text
@@ -48,15 +50,16 @@ def ranked(machine: MachineSpec, offers: Sequence[Offer]) -> list[Offer]:
 
     preferred = [zone for zone in machine.zones if zone != "*"]
 
-    def rank(offer: Offer) -> tuple[int, int, float]:
+    def rank(offer: Offer) -> tuple[int, int, int, float]:
         places = [preferred.index(place) for place in (offer.zone, offer.region) if place in preferred]
-        return machine.clouds.index(offer.cloud), min(places, default=len(preferred)), offer.price_usd_per_hour
+        place, away = min(places, default=len(preferred)), distance(offer.region, machine.near)
+        return machine.clouds.index(offer.cloud), place, away, offer.price_usd_per_hour
 
-    return sorted(near_cheapest(tuple(offers)), key=rank)
+    return sorted(near_cheapest(tuple(offers), machine.near), key=rank)
 
 
 def confirm_choice(
-    clouds: Mapping[str, Cloud], wanted: Sequence[Wanted], *, yes: bool = False, quiet: bool = False
+    clouds: Mapping[str, Cloud], wanted: Sequence[Wanted], *, url: str, yes: bool = False, quiet: bool = False
 ) -> None:
     """Print the machines and their prices, and ask above a price. Raises UsageError if the user declines.
 
@@ -69,7 +72,7 @@ def confirm_choice(
     if quiet or not billed or not sys.stderr.isatty():
         return
     try:
-        choices = [(one, _offers(clouds, one.spec)) for one in billed]
+        choices = [(one, _offers(clouds, with_location(one.spec, url, clouds))) for one in billed]
     except OutlastError:
         return
     choices = [(one, offers) for one, offers in choices if offers]

@@ -61,13 +61,20 @@ def submit_group(
     known = clouds(workspace)
     submitter = GroupSubmitter(workspace, known, environment=os.environ, source=project.source, report=note)
     if not options.task:
-        confirm_choice(known, [Wanted(spec=t.spec, count=t.least, task=t.name) for t in tasks], yes=yes)
+        confirm_choice(
+            known, [Wanted(spec=t.spec, count=t.least, task=t.name) for t in tasks], url=workspace.url, yes=yes
+        )
         group, requests = submitter.submit(tasks[0].spec.name, tasks)
     else:
         task = _find_task(tasks, options.task, project.source)
         group = options.group or submitter.live(task.spec.name)
         submitter.groups.record(group)
-        confirm_choice(known, [Wanted(spec=task.spec, count=options.count or task.least, task=task.name)], yes=yes)
+        confirm_choice(
+            known,
+            [Wanted(spec=task.spec, count=options.count or task.least, task=task.name)],
+            url=workspace.url,
+            yes=yes,
+        )
         requests = submitter.add(group, task, options.count or task.least)
     return group, [request.run for request in requests]
 

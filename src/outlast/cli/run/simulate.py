@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast.app.simulation import MEAN_LIFE_S, MEAN_OUTAGE_S, question_of, summarize
+from outlast.billing.egress import egress_text
 from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
-from outlast.cli.shared.options import json_option, ones_option, workspace_option
+from outlast.cli.shared.options import clouds, json_option, ones_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of, typed
 from outlast.cli.shared.sanitize import send_sequence
 from outlast.cli.shared.terminal import find_workspace, money, table
+from outlast.clouds.cloud import Offer
+from outlast.clouds.location import bucket_location
 from outlast.errors import UsageError
 from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
 from outlast.policy.replay import ReplayZone
@@ -80,7 +83,7 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
     workspace = find_workspace(workspace_url, project)
     question, offers = question_of(workspace, spec, start_s=_duration(options, "start", 0.0))
-    sources = list(dict.fromkeys(map(source_text, offers)))[:_SOURCES_MAX]
+    sources = list(dict.fromkeys(map(source_text, offers)))[:_SOURCES_MAX] + _traffic_texts(workspace.url, offers)
     rng = random.Random(options["seed"])
     draw, question = _capacity(question, options, rng)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
@@ -101,6 +104,13 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
 def _limits(options: dict[str, Any]) -> dict[str, Any]:
     given = {name: typed(options[name]) for name in ("deadline", "work") if options[name]}
     return {"limits": given} if given else {}
+
+
+def _traffic_texts(url: str, offers: Sequence[Offer]) -> list[str]:
+    """Describe the price of traffic with the workspace, which depends on the amount of data and is not simulated."""
+    near = bucket_location(url, clouds())
+    found = {text for one in offers if (text := egress_text(url, near, one.cloud, one.region))}
+    return [f"without traffic: {text}" for text in sorted(found)[:1]]
 
 
 def _duration(options: dict[str, Any], name: str, default: float) -> float:

@@ -40,7 +40,7 @@ def submit_spec(
         report_source(project)
     with blaming_options(overrides, option_names()):
         spec = spec_of(project, overrides, command)
-        confirm_choice(clouds(workspace), [Wanted(spec=spec)], yes=yes, quiet=quiet)
+        confirm_choice(clouds(workspace), [Wanted(spec=spec)], url=workspace.url, yes=yes, quiet=quiet)
         if spec.image is not None:
             from outlast.cli.image.build import with_image
 

@@ -12,8 +12,9 @@ from outlast.app.dry_run import dry_run
 from outlast.billing.egress import egress_text
 from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
-from outlast.cli.shared.options import complete_run, json_option, workspace_option
+from outlast.cli.shared.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.clouds.location import bucket_location
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError
 from outlast.policy.explain import explain
@@ -36,6 +37,11 @@ def _step_data(step: Step) -> dict[str, object]:
     return {"step": data.pop("type").lower(), **data, "text": describe(step)}
 
 
+def _crossing(url: str, step: PlaceAttempt) -> str:
+    """Describe the price of the data that crosses between the machine and the workspace; empty if it is free."""
+    return egress_text(url, bucket_location(url, clouds()), step.offer.cloud, step.offer.region)
+
+
 def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str, url: str = "") -> None:
     if as_json:
         import json
@@ -45,7 +51,7 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
         click.echo(nothing)
     else:
         for step in steps:
-            crossing = egress_text(url, step.offer.cloud) if isinstance(step, PlaceAttempt) else ""
+            crossing = _crossing(url, step) if isinstance(step, PlaceAttempt) else ""
             click.echo(describe(step) + (f"; {crossing}" if crossing else ""))
 
 

@@ -89,7 +89,7 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
     report_source(project)
     with blaming_options(overrides, option_names()):
         spec = spec_of(project, {**overrides, **({"sweep": section} if section else {})}, command)
-    confirm_choice(clouds(workspace), [Wanted(spec=spec, count=_machines(spec))], yes=options["yes"])
+    confirm_choice(clouds(workspace), [Wanted(spec=spec, count=_machines(spec))], url=workspace.url, yes=options["yes"])
     if spec.image is not None:
         from outlast.cli.image.build import with_image
 

@@ -27,21 +27,41 @@ TRIES = 4
 _PAUSE_S = 0.25
 
 
-class AwsClient:
-    """A client of one region of one account. May be used from many threads at once."""
+class _Account:
+    """What the clients of all regions share."""
 
-    def __init__(self, region: str = "") -> None:
-        self.region = region or aws_region(os.environ) or DEFAULT_REGION
-        self._lock = threading.Lock()
-        self._clients: dict[str, Any] = {}
-        self._session: Any = None
+    def __init__(self) -> None:
+        # Sessions of `boto3` are not safe for threads.
+        self.lock = threading.Lock()
+        self.session: Any = None
         # The id of the last answer, and a receiver of all answers.
         self.last_request = ""
         self.sink: Callable[[ApiExchange], None] | None = None
 
+
+class AwsClient:
+    """A client of one region of one account. May be used from many threads at once."""
+
+    def __init__(self, region: str = "", *, account: _Account | None = None) -> None:
+        self.region = region or aws_region(os.environ) or DEFAULT_REGION
+        self._account = account or _Account()
+        self._clients: dict[str, Any] = {}
+
+    def in_region(self, region: str) -> AwsClient:
+        """Return a client of another region with the same credentials."""
+        return self if region == self.region else AwsClient(region, account=self._account)
+
+    @property
+    def last_request(self) -> str:
+        return self._account.last_request
+
+    def watch(self, sink: Callable[[ApiExchange], None] | None) -> None:
+        """Call `sink` with each answer in every region from now on; None ends it."""
+        self._account.sink = sink
+
     def service(self, name: str) -> Any:
         """Return the `boto3` client of a service. Raises OutlastError if `boto3` is not installed."""
-        with self._lock:
+        with self._account.lock:
             if name not in self._clients:
                 self._clients[name] = self._make(name)
             return self._clients[name]
@@ -50,14 +70,14 @@ class AwsClient:
         try:
             from botocore.config import Config
 
-            self._session = self._session or _new_session(self.region)
+            self._account.session = self._account.session or _new_session(self.region)
         except ImportError as problem:
             raise OutlastError("`boto3` is not installed", hint=install_hint("outlast[aws]")) from problem
         # The supervisor retries, not `boto3`. Parameters are still validated against the service's model.
         once = {"total_max_attempts": 1, "mode": "standard"}
         config = Config(retries=once, connect_timeout=_CONNECT_S, read_timeout=_READ_S, parameter_validation=True)
         region = _PRICING_REGION if name == "pricing" else self.region
-        return self._session.client(name, region_name=region, config=config)
+        return self._account.session.client(name, region_name=region, config=config)
 
     def call(self, service: str, operation: str, **parameters: Any) -> Doc:
         """Call an operation and return its answer. Raises a CloudError."""
@@ -103,13 +123,13 @@ class AwsClient:
 
     def _note(self, service: str, operation: str, answer: Doc) -> None:
         about = answer.get("ResponseMetadata", {})
-        self.last_request = str(about.get("RequestId", ""))
-        if self.sink is not None:
+        self._account.last_request = str(about.get("RequestId", ""))
+        if (sink := self._account.sink) is not None:
             status, plain = (
                 int(about.get("HTTPStatusCode", 0)),
                 {k: v for k, v in answer.items() if k != "ResponseMetadata"},
             )
-            self.sink(
+            sink(
                 ApiExchange(service=service, what=operation, status=status, request_id=self.last_request, answer=plain)
             )
 

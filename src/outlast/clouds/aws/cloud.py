@@ -1,25 +1,26 @@
-"""Amazon EC2 behind the cloud protocol: each method shows its calls to Amazon, in order."""
+"""Amazon EC2 behind the cloud protocol: the regions of an account as one cloud.
+
+A machine's name is unique in the account. Its region is remembered from launches and listings; a call for another name
+searches all regions. The region of the credentials, `home`, has secrets, volumes, databases and the set-up's bucket.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from outlast.clouds.aws import machines, secrets, ssh_access, userdata, verify
-from outlast.clouds.aws.client import AwsClient, read_tags
-from outlast.clouds.aws.errors import QUOTAS, Doc
-from outlast.clouds.aws.fleets import FleetsOfMany
-from outlast.clouds.aws.images import AwsImages
-from outlast.clouds.aws.instances import AwsInstances
-from outlast.clouds.aws.network import AwsNetwork
-from outlast.clouds.aws.offers import CLOUD, AwsOffers
-from outlast.clouds.aws.prices import AwsPrices
+from outlast.clouds.aws import machines, secrets, verify
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.images import RegionalImages
+from outlast.clouds.aws.offers import CLOUD
+from outlast.clouds.aws.region import AwsRegion
+from outlast.clouds.aws.regions import AwsRegions
 from outlast.clouds.checks import rows
 from outlast.clouds.cloud import (
-    LABEL_CLUSTER,
+    LABEL_RUN,
     ApiExchange,
     Boot,
     Image,
@@ -29,36 +30,37 @@ from outlast.clouds.cloud import (
     SetupCheck,
     SshAccess,
     VerifyArea,
+    ZonesUnreachable,
 )
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
-from outlast.errors import BadRequest, NoQuota, NotFound, OverQuota
+from outlast.errors import BadRequest, NotFound
 from outlast.spec.network import network_of
 
 if TYPE_CHECKING:
     from outlast.clouds.aws.databases import AwsDatabases
     from outlast.clouds.aws.volumes import AwsVolumes
 
-STOP = "`outlast machine stop`"
-PROFILE, SUPERVISOR = "outlast-machine", "outlast-supervisor"
-_USER = "root"
-# Notice before an interruption by `preempt`; Amazon accepts no less.
-_NOTICE = "PT2M"
+T = TypeVar("T")
+# Metadata that name the secrets of a machine, and the one that says in which region they are.
+_SECRETS = ("outlast-secrets", "outlast-store-key")
+SECRETS_REGION = "outlast-secrets-region"
 
 
 class AwsCloud(ImageStore):
-    """A cloud of one region of one account. Any number of processes may use it at once."""
+    """A cloud of one account. Any number of processes may use it at once."""
 
     name = CLOUD
     traits = BUILT_IN[CLOUD]
-    image_api: AwsImages
+    image_api: RegionalImages
 
     def __init__(self, region: str = "", *, client: AwsClient | None = None) -> None:
         self.client = client or AwsClient(region)
-        self.prices = AwsPrices(self.client)
-        self.catalogue = AwsOffers(self.client, self.prices)
-        self.image_api = AwsImages(self.client)
-        self.instances = AwsInstances(self.client)
+        self.home = AwsRegion(self.client)
+        self.regions = AwsRegions(self.home)
+        self.image_api = RegionalImages(self.client, self.regions)
+        # Name of a machine → its region, as last seen.
+        self._seen_in: dict[str, str] = {}
 
     @property
     def volumes(self) -> AwsVolumes:
@@ -73,32 +75,26 @@ class AwsCloud(ImageStore):
         return AwsDatabases(self.client)
 
     @property
-    def profile(self) -> str:
-        """Return the instance profile of machines."""
-        return os.environ.get("OUTLAST_AWS_INSTANCE_PROFILE", PROFILE)
-
-    @property
-    def supervisor_profile(self) -> str:
-        """Return the instance profile of the supervisor machine."""
-        return os.environ.get("OUTLAST_AWS_SUPERVISOR_PROFILE", SUPERVISOR)
-
-    @property
     def price_note(self) -> str:
         """Return a caveat about our prices; empty if they are Amazon's current ones."""
-        return self.prices.note
+        return next((note for region in self.regions.made() if (note := region.prices.note)), "")
 
     def setup_checks(self, bucket: str = "") -> Sequence[SetupCheck]:
         from outlast.clouds.aws.checks import bucket_warnings, disk_key_warnings, missing, quota_warnings
         from outlast.clouds.aws.setup import AwsSetup
 
-        accounts = {self.profile: "the machines", self.supervisor_profile: "the supervisor machine"}
-        problems = missing(self.client, {name: whose for name, whose in accounts.items() if name}, bucket=bucket)
+        problems = missing(self.client, self._profiles(), bucket=bucket)
         problems += bucket_warnings(self.client, bucket or AwsSetup(self.client).bucket)
         problems += [*disk_key_warnings(self.client), *quota_warnings(self.client)]
         fine = f"region `{self.client.region}`: credentials, rights, roles and quotas are there"
-        source = f"spot: price history; on demand: {self.prices.source(self.catalogue.kind('m6i.large'))}"
-        prices = SetupCheck(name=f"{self.name} prices", state="ok", text=source)
+        source = self.home.prices.source(self.home.catalogue.kind("m6i.large"))
+        prices = SetupCheck(name=f"{self.name} prices", state="ok", text=f"spot: price history; on demand: {source}")
         return [*rows(self.name, problems, fine=fine), prices]
+
+    def _profiles(self) -> dict[str, str]:
+        """Return the instance profiles in use, each with its description."""
+        profiles = {self.home.profile: "the machines", self.home.supervisor_profile: "the supervisor machine"}
+        return {name: whose for name, whose in profiles.items() if name}
 
     # Verification
 
@@ -114,65 +110,91 @@ class AwsCloud(ImageStore):
         return verify.identity(self.client)
 
     def verify_findings(self, area: VerifyArea, *, bucket: str, gpu: str = "") -> Sequence[tuple[str, str]]:
-        profiles = {self.profile: "the machines", self.supervisor_profile: "the supervisor machine"}
-        named = {name: whose for name, whose in profiles.items() if name}
         network = network_of(CLOUD, os.environ)
-        return verify.area_findings(self.client, area, profiles=named, bucket=bucket, network=network, gpu=gpu)
+        return verify.area_findings(
+            self.client, area, profiles=self._profiles(), bucket=bucket, network=network, gpu=gpu
+        )
 
     def default_bucket(self) -> str:
         from outlast.clouds.aws.setup import AwsSetup
 
         return f"s3://{AwsSetup(self.client).bucket}"
 
+    def bucket_location(self, bucket: str) -> str:
+        return str(self.client.call("s3", "head_bucket", Bucket=bucket).get("BucketRegion") or "")
+
     def account_names(self) -> Sequence[str]:
         return (str(self.client.call("sts", "get_caller_identity")["Account"]),)
 
     def watch(self, sink: Callable[[ApiExchange], None] | None) -> None:
-        self.client.sink = sink
+        self.client.watch(sink)
 
     # Offers and machines
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
-        if needs.image:
-            self._image(needs.image)
-        return self.catalogue.offers(needs)
+        """Return the offers of the regions that the request names, else of those near its data, else of `home`."""
+        asked = self.regions.asked(needs)
+        answers = self.regions.each(lambda region: region.offers(asked[region.name]), asked)
+        found = [offer for offers in answers.answers.values() for offer in offers]
+        # A region may lack the type, the image or the network, or be silent, while others have them.
+        if not found and answers.problems:
+            raise answers.problems.get(self.client.region) or next(iter(answers.problems.values()))
+        return sorted(found, key=lambda o: (o.price_usd_per_hour, o.on_demand_usd_per_hour, o.zone, o.type))
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        return self.instances.describe(self.instances.docs(labels or {}))
+        answers = self.regions.each(lambda region: region.machines(labels))
+        found = [machine for there in answers.answers.values() for machine in there]
+        for region, there in answers.answers.items():
+            self._seen_in |= {machine.name: region for machine in there}
+        if answers.problems and not answers.answers:
+            raise next(iter(answers.problems.values()))
+        if answers.problems:
+            zones = [zone for region in answers.problems for zone in self.regions.zones(region)]
+            message = "; ".join(problem.message for problem in answers.problems.values())
+            raise ZonesUnreachable(message, zones=zones, machines=found)
+        return found
 
     def machine(self, name: str) -> Machine:
-        return self.instances.describe([self.instances.find(name)])[0]
+        return self._where(name, lambda region: region.machine(name))
 
     def serial(self, name: str) -> str:
-        id = self.instances.find(name)["InstanceId"]
-        try:
-            answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
-        except BadRequest:
-            # Only Nitro types have the latest output; others have the output of the last boot or stop.
-            answer = self.client.ec2("get_console_output", InstanceId=id)
-        return str(answer.get("Output") or "")
+        return self._where(name, lambda region: region.serial(name))
+
+    def _where(self, name: str, act: Callable[[AwsRegion], T]) -> T:
+        """Act in the region of a machine. Raises NotFound if no region has it, CloudUnreachable if one is silent."""
+        machines.check_name(name)
+        if known := self._seen_in.get(name):
+            try:
+                return act(self.regions.region(known))
+            except NotFound:
+                self._seen_in.pop(name, None)
+        wanted = {machines.TAG_NAME: name}
+        answers = self.regions.each(lambda region: region.instances.docs(wanted))
+        for region, docs in answers.answers.items():
+            if docs:
+                self._seen_in[name] = region
+                return act(self.regions.region(region))
+        if answers.problems:
+            raise next(iter(answers.problems.values()))
+        raise NotFound(f"no machine `{name}` in AWS {self.regions.described()}")
 
     # Life cycle of a machine
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        return self.launch_any([offer], name, boot=boot, labels=labels)
+
+    def launch_any(self, offers: Sequence[Offer], name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         machines.check_name(name)
-        if offer.cloud != self.name:
-            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
-        image = self._image(boot.image, gpu=bool(offer.gpu))
-        try:
-            # Search all zones: a second launch must not create a second machine.
-            doc = self.instances.find(name)
-            if doc["State"]["Name"] != "shutting-down":
-                return self._require_labels(doc, labels)
-            self.instances.wait(str(doc["InstanceId"]), "terminated")
-        except NotFound:
-            pass
-        data, places = self._launch_data(offer, name, boot, labels, image)
-        try:
-            launched = self.instances.launch(offer, name, data, labels, places)
-        except OverQuota as problem:
-            raise self._with_quota(problem, offer) from problem
-        return self._require_labels(launched, labels)
+        region = self._region_of(offers)
+        if LABEL_RUN not in labels:
+            # An attempt of a run has one region. Another machine of this name may be in any.
+            try:
+                return self._where(name, lambda there: there.require(name, labels))
+            except NotFound:
+                pass
+        machine = region.launch(offers, name, boot=self._with_secrets(boot, region), labels=labels)
+        self._seen_in[name] = region.name
+        return machine
 
     def launch_all(
         self, offer: Offer, names: Sequence[str], *, boot: Boot, labels: Mapping[str, str]
@@ -180,193 +202,74 @@ class AwsCloud(ImageStore):
         """Launch with one fleet that has a minimum capacity in one zone: EC2 launches all instances or none."""
         for name in names:
             machines.check_name(name)
-        image = self._image(boot.image, gpu=bool(offer.gpu))
-        data, places = self._launch_data(offer, names[0], boot, labels, image)
-        together = FleetsOfMany(self.client, self.instances)
-        found = together.launch(offer, names, data, labels, places[0])
-        return [self._require_labels(found[name], labels) for name in names]
+        region = self._region_of([offer])
+        found = region.launch_all(offer, names, boot=self._with_secrets(boot, region), labels=labels)
+        self._seen_in |= dict.fromkeys(names, region.name)
+        return found
 
-    def _with_quota(self, problem: OverQuota, offer: Offer) -> OverQuota:
-        """Return NoQuota if waiting does not help: for spot machines EC2 reports a quota of 0 as it does any other."""
-        from outlast.clouds.aws.checks import has_no_spot_quota
+    def _region_of(self, offers: Sequence[Offer]) -> AwsRegion:
+        """Return the region of offers, of which all are in one. Raises BadRequest."""
+        for offer in offers:
+            if offer.cloud != self.name:
+                raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
+        if len({offer.region for offer in offers}) > 1:
+            raise BadRequest("one launch cannot use several regions of EC2")
+        return self.regions.region(offers[0].region or self.client.region)
 
-        by_number = offer.spot and "MaxSpotInstanceCountExceeded" in problem.message
-        if by_number and has_no_spot_quota(self.client, offer.type):
-            text = f"the quota for spot machines such as {offer.type} is 0 in {self.client.region}: {problem.message}"
-            return NoQuota(text, hint=f"request vCPUs at {QUOTAS}, or use another region or cloud")
-        return problem
-
-    def _launch_data(
-        self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str], image: Doc
-    ) -> tuple[Doc, list[Doc]]:
-        """Return the parameters of a launch, and the places where it may be, best first."""
-        network = AwsNetwork(self.client, boot.network or network_of(CLOUD, os.environ))
-        boot = msgspec.structs.replace(boot, network=network.settings)
-        keys: dict[str, str] = {}
-        for key in boot.ssh_keys:
-            keys |= ssh_access.key_tags(key)
-        data = machines.launch_data(
-            offer,
-            name,
-            boot=boot,
-            labels={**labels, **keys},
-            image=image,
-            groups=network.groups(peers=boot.peers or LABEL_CLUSTER in labels),
-            profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
-        )
-        places = network.places([offer.zone] if offer.zone else list(self.catalogue.zones()))
-        return network.applied(data), places
-
-    def _require_labels(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
-        """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""
-        theirs = read_tags(doc.get("Tags"))
-        for key, value in labels.items():
-            if theirs.get(key) != value:
-                why = f"another machine `{theirs.get(machines.TAG_NAME)}` exists in {self.client.region}"
-                raise BadRequest(why, hint=f"its tag `{key}` is `{theirs.get(key, '')}`, not `{value}`")
-        return self.instances.describe([doc])[0]
+    def _with_secrets(self, boot: Boot, region: AwsRegion) -> Boot:
+        """Return the boot with the region of the machine's secrets, if it is another one: parameters are regional."""
+        wanted = [name for attribute in _SECRETS if (name := boot.metadata.get(attribute))]
+        if not wanted or len(self.regions.names()) < 2:
+            return boot
+        answers = self.regions.each(lambda one: secrets.exists(one.client, wanted[0]))
+        there = next((name for name, exists in answers.answers.items() if exists), "")
+        if not there and answers.problems:
+            raise next(iter(answers.problems.values()))
+        if there in ("", region.name):
+            return boot
+        return msgspec.structs.replace(boot, metadata={**boot.metadata, SECRETS_REGION: there})
 
     def stop(self, name: str) -> None:
-        doc = self.instances.find(name)
-        if doc["State"]["Name"] != "stopped":
-            self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]])
-            self.instances.wait(str(doc["InstanceId"]), "stopped")
+        self._where(name, lambda region: region.stop(name))
 
     def start(self, name: str) -> None:
-        doc = self.instances.find(name)
-        if doc["State"]["Name"] in ("running", "pending"):
-            return
-        self.instances.wait(str(doc["InstanceId"]), "stopped")
-        ran_s = self.machine(name).ran_s
-        self.instances.tag(str(doc["InstanceId"]), {machines.TAG_RAN: f"{ran_s:.3f}"})
-        self.client.ec2("start_instances", InstanceIds=[doc["InstanceId"]])
+        self._where(name, lambda region: region.start(name))
 
     def delete(self, name: str) -> None:
         machines.check_name(name)
-        docs = self.instances.docs({machines.TAG_NAME: name})
-        for doc in docs:
-            self.instances.terminate(doc)
-        self.instances.delete_fleets(name)
-        FleetsOfMany(self.client, self.instances).delete_unused(docs)
+        # In all regions if its own is unknown: templates and fleets of an interrupted launch may be left without it.
+        known = self._seen_in.get(name)
+        answers = self.regions.each(lambda region: region.delete(name), [known] if known else None)
+        if answers.problems:
+            raise next(iter(answers.problems.values()))
+        self._seen_in.pop(name, None)
 
     def preempt(self, name: str, *, notice: bool = True) -> None:
-        doc = self.instances.find(name)
-        if not machines.is_spot(doc):
-            raise BadRequest(f"only spot machines can be preempted: `{name}` is on demand")
-        if doc["State"]["Name"] != "running":
-            raise BadRequest(f"only running machines can be preempted: `{name}` is {doc['State']['Name']}")
-        if notice:
-            self._interrupt(doc)
-        elif machines.shutdown_behavior(machines.labels_of(doc)) == "terminate":
-            self.client.ec2("terminate_instances", InstanceIds=[doc["InstanceId"]])
-        else:
-            self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]], Force=True)
-
-    def _interrupt(self, doc: Doc) -> None:
-        """Interrupt a spot machine through Amazon's Fault Injection Service."""
-        account = str(self.client.call("sts", "get_caller_identity")["Account"])
-        arn = f"arn:aws:ec2:{self.client.region}:{account}:instance/{doc['InstanceId']}"
-        role = os.environ.get("OUTLAST_AWS_FIS_ROLE") or f"arn:aws:iam::{account}:role/outlast-fis"
-        target = {"resourceType": "aws:ec2:spot-instance", "resourceArns": [arn], "selectionMode": "ALL"}
-        action = {
-            "actionId": "aws:ec2:send-spot-instance-interruptions",
-            "parameters": {"durationBeforeInterruption": _NOTICE},
-            "targets": {"SpotInstances": "machine"},
-        }
-        created = self.client.call(
-            "fis",
-            "create_experiment_template",
-            clientToken=f"outlast-{os.urandom(12).hex()}",
-            description=f"outlast preempts {doc['InstanceId']}",
-            stopConditions=[{"source": "none"}],
-            targets={"machine": target},
-            actions={"interrupt": action},
-            roleArn=role,
-        )
-        template = created["experimentTemplate"]["id"]
-        try:
-            token = f"outlast-{os.urandom(12).hex()}"
-            self.client.call("fis", "start_experiment", clientToken=token, experimentTemplateId=template)
-        finally:
-            self.client.call("fis", "delete_experiment_template", id=template)
+        self._where(name, lambda region: region.preempt(name, notice=notice))
 
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
-        wanted = {f"{machines.TAG_SET}{key}": value for key, value in items.items()}
-        machines.check_tags(wanted)
-        self.instances.tag(str(self.instances.find(name)["InstanceId"]), wanted)
+        self._where(name, lambda region: region.set_metadata(name, items))
 
-    # Images
-
-    def _image(self, name: str, *, gpu: bool = False) -> Doc:
-        try:
-            return self.image_api.describe(name, gpu=gpu)
-        except NotFound as problem:
-            raise BadRequest(problem.message, hint=problem.hint) from problem
+    # Images and interactive use
 
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
-        doc = self.instances.find(machine)
-        if (state := doc["State"]["Name"]) != "stopped":
-            raise BadRequest(f"machine `{machine}` is {state}", hint=f"stop it first: {STOP} {machine}")
-        return self.image_api.create(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
-
-    # Interactive use
+        return self._where(
+            machine, lambda region: region.snapshot(machine, image, family=family, labels=labels, note=note)
+        )
 
     def access(self, name: str) -> SshAccess:
-        doc = self.instances.find(name)
-        if doc["State"]["Name"] != "running":
-            raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it and try again")
-        proxy = ssh_access.proxy(doc, self.client.region)
-        if not proxy:
-            ssh_access.admit_caller(self.client)
-        # Stored in a tag, because the console keeps only its latest output.
-        known = read_tags(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
-        found = (known,) if known else ssh_access.host_keys(self.serial(name))
-        if found and not known:
-            short = min(found, key=len)
-            if len(short) <= 256:
-                self.instances.tag(str(doc["InstanceId"]), {machines.TAG_HOST_KEY: short})
-        host = str(doc.get("PublicIpAddress") or doc.get("PrivateIpAddress") or doc["InstanceId"])
-        user = os.environ.get("OUTLAST_AWS_SSH_USER", _USER)
-        return SshAccess(host=host, user=user, proxy_command=proxy, host_keys=found)
+        return self._where(name, lambda region: region.access(name))
 
     def admit(self, name: str, ssh_key: str) -> None:
-        self.instances.tag(str(self.instances.find(name)["InstanceId"]), ssh_access.key_tags(ssh_key))
+        self._where(name, lambda region: region.admit(name, ssh_key))
 
     def metadata(self, name: str) -> Mapping[str, str]:
-        doc = self.instances.find(name)
-        answer = self.client.ec2("describe_instance_attribute", InstanceId=doc["InstanceId"], Attribute="userData")
-        launched = userdata.metadata(str(answer.get("UserData", {}).get("Value", "")))
-        changed = {
-            key.removeprefix(machines.TAG_SET): value
-            for key, value in read_tags(doc.get("Tags")).items()
-            if key.startswith(machines.TAG_SET)
-        }
-        return {**launched, **changed}
+        return self._where(name, lambda region: region.metadata(name))
 
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
-        doc, machine = self.instances.find(name), self.machine(name)
-        if disk_gb and disk_gb < machine.disk_gb:
-            raise BadRequest(f"cannot shrink the disk of `{name}` from {machine.disk_gb:g} GB to {disk_gb:g} GB")
-        if type and type != machine.type:
-            self.catalogue.kind(type)
-            if machine.status != "stopped":
-                why = f"cannot change the type of `{name}`: it is {machine.status}, not stopped"
-                raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
-            self._change_type(doc, machine, type)
-        if disk_gb and disk_gb > machine.disk_gb:
-            volume = next(disk["Ebs"]["VolumeId"] for disk in doc["BlockDeviceMappings"] if "Ebs" in disk)
-            self.client.ec2("modify_volume", VolumeId=volume, Size=int(-(-disk_gb // 1)))
-
-    def _change_type(self, doc: Doc, machine: Machine, type: str) -> None:
-        wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
-        if not wanted:
-            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="create it in another zone")
-        id = str(doc["InstanceId"])
-        self.client.ec2("modify_instance_attribute", InstanceId=id, InstanceType={"Value": type})
-        # The tag holds the price of the old type.
-        self.instances.tag(id, {machines.TAG_PRICE: f"{wanted[0].price_usd_per_hour:.10g}"})
+        self._where(name, lambda region: region.resize(name, type=type, disk_gb=disk_gb))
 
     # Secrets
 
@@ -374,4 +277,7 @@ class AwsCloud(ImageStore):
         secrets.put(self.client, name, values)
 
     def drop_secrets(self, name: str) -> None:
-        secrets.drop(self.client, name)
+        # Another process, whose home is another region, may have put them.
+        answers = self.regions.each(lambda region: secrets.drop(region.client, name))
+        if answers.problems:
+            raise next(iter(answers.problems.values()))

@@ -33,14 +33,14 @@ class FleetsOfMany:
         self._instances = instances
 
     def launch(
-        self, offer: Offer, names: Sequence[str], data: Doc, labels: Mapping[str, str], place: Doc
+        self, offer: Offer, names: Sequence[str], data: Doc, labels: Mapping[str, str], pool: Doc
     ) -> dict[str, Doc]:
         """Return the instances of these names, and launch those that are missing: all or none."""
         found = self._assign(names, self._instances.docs(labels))
         missing = [name for name in names if name not in found]
         if not missing:
             return found
-        ids = self._create(offer, missing, data, place)
+        ids = self._create(offer, missing, data, pool)
         found |= self._assign(missing, [self._instances.await_visible(id) for id in ids])
         self._await_listed(labels, ids)
         if left := [name for name in names if name not in found]:
@@ -54,10 +54,10 @@ class FleetsOfMany:
             if all(_has_ended(doc) for doc in left):
                 self._instances.delete_fleets_tagged(machines.TAG_FLEET, fleet)
 
-    def _create(self, offer: Offer, names: Sequence[str], data: Doc, place: Doc) -> list[str]:
+    def _create(self, offer: Offer, names: Sequence[str], data: Doc, pool: Doc) -> list[str]:
         """Launch so many instances at once, and return their ids. The same call returns the same instances again."""
         count, kind = len(names), "spot" if offer.spot else "on-demand"
-        text = json.dumps([list(names), data, place, kind], sort_keys=True)
+        text = json.dumps([list(names), data, pool, kind], sort_keys=True)
         token = hashlib.sha256(text.encode()).hexdigest()[:48]
         rule: Doc = {"MinTargetCapacity": count, "SingleAvailabilityZone": True, "SingleInstanceType": True}
         if offer.spot:
@@ -72,7 +72,7 @@ class FleetsOfMany:
             tagged = _tagged(data, own)
 
             try:
-                ids = self._instances.instant_fleet(names[0], tagged, [place], client_token, **rules)
+                ids = self._instances.instant_fleet(names[0], tagged, [pool], client_token, **rules)
             except TokenSpent:
                 continue
             if len(ids) < count:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from outlast.clouds.aws.client import AwsClient, read_tags, tags
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.cloud import Image
 from outlast.errors import AlreadyExists, BadRequest, CloudError, NotFound
 
+if TYPE_CHECKING:
+    from outlast.clouds.aws.regions import AwsRegions
+
+T = TypeVar("T")
 TAG_FAMILY, TAG_RETIRED = "outlast-family", "outlast-retired"
 TAG_ORIGIN, TAG_CREATED = "outlast-origin", "outlast-created"
 _OWN = (TAG_FAMILY, TAG_RETIRED, TAG_ORIGIN, TAG_CREATED, "Name")
@@ -131,6 +136,43 @@ class AwsImages:
         if doc["Name"] != name:
             raise NotFound(f"`{name}` is a family, not an image", hint=f"its newest image is `{doc['Name']}`")
         return doc
+
+
+class RegionalImages(AwsImages):
+    """The images of an account in all its regions. An image exists in the region of the machine that it was made of."""
+
+    def __init__(self, client: AwsClient, regions: AwsRegions) -> None:
+        super().__init__(client)
+        self._regions = regions
+
+    def list_all(self) -> list[Image]:
+        answers = self._regions.each(lambda region: region.image_api.list_all())
+        if answers.problems:
+            raise next(iter(answers.problems.values()))
+        return [image for images in answers.answers.values() for image in images]
+
+    def image(self, name: str) -> Image:
+        found = self._everywhere(lambda images: images.image(name))
+        return max(found, key=lambda image: (image.name == name, image.created_at))
+
+    def retire(self, name: str, *, retired: bool) -> None:
+        self._everywhere(lambda images: images.retire(name, retired=retired))
+
+    def share(self, name: str, who: str) -> None:
+        self._everywhere(lambda images: images.share(name, who))
+
+    def delete(self, name: str) -> None:
+        self._everywhere(lambda images: images.delete(name))
+
+    def _everywhere(self, act: Callable[[AwsImages], T]) -> list[T]:
+        """Act in every region that has the image. Raises NotFound if none has it."""
+        answers = self._regions.each(lambda region: act(region.image_api))
+        lacking = [one for one in answers.problems.values() if isinstance(one, NotFound)]
+        if others := [one for one in answers.problems.values() if one not in lacking]:
+            raise others[0]
+        if not answers.answers:
+            raise lacking[0]
+        return list(answers.answers.values())
 
 
 def _member(doc: Doc, family: str) -> bool:

@@ -83,17 +83,17 @@ class AwsInstances:
         volumes = {str(doc["VolumeId"]): doc for doc in pages}
         return [machines.read(doc, volumes) for doc in docs]
 
-    def launch(self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], places: list[Doc]) -> Doc:
+    def launch(self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], pools: list[Doc]) -> Doc:
         """Launch one instance of that name, even if other processes launch it at the same time.
 
-        Each place is an availability zone or a subnet, as EC2 names them.
+        Each pool is a type in a zone or in a subnet, as EC2 names them. A fleet gets all, another launch the first.
         """
-        text = json.dumps([data, places, offer.spot], sort_keys=True)
+        text = json.dumps([data, pools, offer.spot], sort_keys=True)
         token = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:48]
         # The machine of the first token may be deleted by now: then use a new token.
         for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
-                id = self._launch_one(offer, name, data, labels, places, client_token)
+                id = self._launch_one(offer, name, data, labels, pools, client_token)
             except TokenSpent:
                 continue
             launched = self.await_visible(id)
@@ -103,18 +103,18 @@ class AwsInstances:
         raise NoCapacity(f"EC2 ended machine `{name}` right after its launch, twice", hint="the next zone is tried")
 
     def _launch_one(
-        self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], places: list[Doc], token: str
+        self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], pools: list[Doc], token: str
     ) -> str:
         """Launch one instance and return its id."""
         of_run = LABEL_RUN in labels
         if offer.spot and of_run and self._may_have_fleets:
             try:
-                return self._instant_fleet(name, data, places, token)
+                return self._instant_fleet(name, data, pools, token)
             except NoFleets:
                 self._may_have_fleets = False
         options = machines.one_time_spot() if of_run else machines.persistent_spot()
         market = {"InstanceMarketOptions": options} if offer.spot else {}
-        return self._run_instance({**data, **market}, places[0], token)
+        return self._run_instance({**data, **market}, pools[0], token)
 
     def when_known(self, launch: Callable[[str], T], token: str) -> T:
         """Launch, again while EC2 does not know a new resource. A refused launch has used up its token."""
@@ -128,10 +128,11 @@ class AwsInstances:
             time.sleep(pause_s)
             pause_s, token = min(pause_s * 2, 5.0), f"{token[:40]}-{uuid.uuid4().hex[:12]}"
 
-    def _run_instance(self, data: Doc, place: Doc, token: str) -> str:
+    def _run_instance(self, data: Doc, pool: Doc, token: str) -> str:
         """Launch one instance and return its id."""
         # Here `boto3` encodes the user data itself; in a template it does not.
         plain = {**data, "UserData": base64.b64decode(data["UserData"])}
+        place = {key: value for key, value in pool.items() if key != "InstanceType"}
         placement: Doc = {} if "SubnetId" in place else {"Placement": place}
         if "SubnetId" in place:
             plain["NetworkInterfaces"] = [{**data["NetworkInterfaces"][0], **place}]
@@ -159,13 +160,13 @@ class AwsInstances:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)
 
-    def _instant_fleet(self, name: str, data: Doc, places: list[Doc], token: str) -> str:
+    def _instant_fleet(self, name: str, data: Doc, pools: list[Doc], token: str) -> str:
         """Launch one spot instance and return its id."""
         target = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"}
         options = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
-        return self.instant_fleet(name, data, places, token, TargetCapacitySpecification=target, **options)[0]
+        return self.instant_fleet(name, data, pools, token, TargetCapacitySpecification=target, **options)[0]
 
-    def instant_fleet(self, name: str, data: Doc, places: list[Doc], token: str, **rules: Doc) -> list[str]:
+    def instant_fleet(self, name: str, data: Doc, pools: list[Doc], token: str, **rules: Doc) -> list[str]:
         """Launch instances by a fleet, and return their ids. Raises the fleet's error if it launched none."""
         template = f"outlast-{name}-{token[-_TOKEN_LENGTH:]}"
         # The template must not contain the type: the fleet's overrides do.
@@ -181,7 +182,7 @@ class AwsInstances:
             "LaunchTemplateConfigs": [
                 {
                     "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                    "Overrides": [{"InstanceType": data["InstanceType"], **place} for place in places],
+                    "Overrides": pools,
                 }
             ],
             **rules,

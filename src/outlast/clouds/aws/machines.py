@@ -60,6 +60,10 @@ def check_tags(values: Mapping[str, str]) -> None:
             )
 
 
+def price_text(usd_per_hour: float) -> str:
+    return f"{usd_per_hour:.10g}"
+
+
 def shutdown_behavior(labels: Mapping[str, str]) -> Literal["terminate", "stop"]:
     """Return the effect of a power-off: it terminates machines of runs and clusters, so that no disk is billed."""
     return "terminate" if LABEL_RUN in labels or LABEL_CLUSTER in labels else "stop"
@@ -72,7 +76,7 @@ def launch_data(
     check_tags(labels)
     root: Doc = next((disk for disk in image.get("BlockDeviceMappings", []) if "Ebs" in disk), {})
     size_gb = max(int(-(-boot.disk_gb // 1)), int(root.get("Ebs", {}).get("VolumeSize", 1)))
-    own = {TAG_NAME: name, TAG_MACHINE: name, TAG_PRICE: f"{offer.price_usd_per_hour:.10g}"}
+    own = {TAG_NAME: name, TAG_MACHINE: name, TAG_PRICE: price_text(offer.price_usd_per_hour)}
     cost_tags = boot.network.labels if boot.network is not None else {}
     all_tags = {**cost_tags, **labels, **own, TAG_IMAGE: str(image["Name"])}
     disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "DeleteOnTermination": True}

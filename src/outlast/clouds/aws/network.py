@@ -28,7 +28,7 @@ class AwsNetwork:
     def groups(self, *, peers: bool) -> list[str]:
         """Return the security groups of a machine: those of the settings, else outlast's own in their VPC."""
         if self.settings.security_groups:
-            return list(self.settings.security_groups)
+            return self._groups() or list(self.settings.security_groups)
         return [security_groups.group_of_machines(self._client, peers=peers, vpc=self.vpc())]
 
     def vpc(self) -> str:
@@ -37,11 +37,21 @@ class AwsNetwork:
             return self.settings.network
         return str(self._subnets()[0]["VpcId"])
 
-    def places(self, zones: Sequence[str]) -> list[Doc]:
-        """Return where an instance may start: the zones, or the subnets of the settings there. Raises NoCapacity."""
+    def is_here(self) -> bool:
+        """Return whether the VPC, the subnets, the groups and the key of the settings are in this region."""
+        own = self.settings
+        if own.encryption_key.startswith("arn:") and own.encryption_key.split(":")[3] != self._client.region:
+            return False
+        if own.security_groups and not self._groups():
+            return False
+        return not (own.network or own.subnetworks) or bool(self._found_subnets())
+
+    def places(self, zones: Sequence[str]) -> list[tuple[str, Doc]]:
+        """Return where an instance may start: zones, each as EC2 names it or a subnet there. Raises NoCapacity."""
         if self.is_default:
-            return [{"AvailabilityZone": zone} for zone in zones]
-        there = [{"SubnetId": str(doc["SubnetId"])} for doc in self._subnets() if doc["AvailabilityZone"] in zones]
+            return [(zone, {"AvailabilityZone": zone}) for zone in zones]
+        found = ((str(doc["AvailabilityZone"]), {"SubnetId": str(doc["SubnetId"])}) for doc in self._subnets())
+        there = [(zone, place) for zone, place in found if zone in zones]
         if not there:
             hint = f"add a subnet of that zone to `subnetworks` in {_SECTION}, or restrict the zones"
             raise NoCapacity(f"the network settings have no subnet in zone {', '.join(zones)}", hint=hint)
@@ -56,20 +66,29 @@ class AwsNetwork:
         interface["AssociatePublicIpAddress"] = self.settings.external_address
         return {**rest, "NetworkInterfaces": [interface]}
 
-    def _subnets(self) -> list[Doc]:
+    def _groups(self) -> list[str]:
+        """Return those security groups of the settings that are in this region."""
+        wanted = [_filter("group-id", *self.settings.security_groups)]
+        found = self._client.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=wanted)
+        return [str(doc["GroupId"]) for doc in found]
+
+    def _found_subnets(self) -> list[Doc]:
+        """Return the subnets of the settings that are in this region."""
         own = self.settings
-        where: Doc = (
-            {"SubnetIds": list(own.subnetworks)}
-            if own.subnetworks
-            else {"Filters": [_filter("vpc-id", own.network) if own.network else _filter("default-for-az", "true")]}
-        )
-        found = list(self._client.pages("ec2", "describe_subnets", "Subnets", **where))
+        # Not by `SubnetIds`: one that is in another region would fail the request.
+        only = _filter("subnet-id", *own.subnetworks) if own.subnetworks else _filter("default-for-az", "true")
+        if own.network and not own.subnetworks:
+            only = _filter("vpc-id", own.network)
+        return list(self._client.pages("ec2", "describe_subnets", "Subnets", Filters=[only]))
+
+    def _subnets(self) -> list[Doc]:
+        found, own = self._found_subnets(), self.settings
         if not found:
             hint = f"create a private one with `outlast setup aws --network --apply`, or set `network` in {_SECTION}"
-            why = f"no subnet in region {self._client.region} of VPC `{own.network or 'default'}`"
-            raise BadRequest(why, hint=hint)
+            what = f"of VPC `{own.network or 'default'}`" if not own.subnetworks else " ".join(own.subnetworks)
+            raise BadRequest(f"no subnet in region {self._client.region} {what}", hint=hint)
         return found
 
 
-def _filter(name: str, value: str) -> Doc:
-    return {"Name": name, "Values": [value]}
+def _filter(name: str, *values: str) -> Doc:
+    return {"Name": name, "Values": list(values)}

@@ -48,10 +48,13 @@ class AwsOffers:
                 on_demand = full.get(kind.name)
                 price = spot.get((kind.name, zone)) if needs.spot else on_demand
                 if price is not None and (kind.name, zone) in sold:
-                    found.append(self._offer(kind, zone, needs.spot, price, on_demand))
+                    found.append(self._offer(kind, zone, needs, price, on_demand))
         return sorted(found, key=lambda o: (o.price_usd_per_hour, o.on_demand_usd_per_hour, o.zone, o.type))
 
-    def _offer(self, kind: InstanceType, zone: str, spot: bool, price: Price, on_demand: Price | None) -> Offer:
+    def _offer(
+        self, kind: InstanceType, zone: str, needs: Requirements, price: Price, on_demand: Price | None
+    ) -> Offer:
+        network = needs.network or network_of("aws", os.environ)
         return Offer(
             cloud=CLOUD,
             region=self._client.region,
@@ -61,13 +64,13 @@ class AwsOffers:
             memory_gb=kind.memory_gb,
             gpu=kind.gpu,
             gpus=kind.gpus,
-            spot=spot,
+            spot=needs.spot,
             price_usd_per_hour=price.usd_per_hour,
             on_demand_usd_per_hour=on_demand.usd_per_hour if on_demand is not None else 0.0,
             price_source=price.source,
             price_at=price.at,
             price_guessed=price.guessed,
-            address_usd_per_hour=ADDRESS_USD if network_of("aws", os.environ).external_address else 0.0,
+            address_usd_per_hour=ADDRESS_USD if network.external_address else 0.0,
         )
 
     def kind(self, name: str) -> InstanceType:

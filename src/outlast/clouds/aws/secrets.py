@@ -35,6 +35,14 @@ def drop(client: AwsClient, name: str) -> None:
         pass
 
 
+def exists(client: AwsClient, name: str) -> bool:
+    try:
+        client.call("ssm", "get_parameter", Name=PREFIX + name)
+    except NotFound:
+        return False
+    return True
+
+
 def read(client: AwsClient, name: str) -> dict[str, str]:
     """Return the values. Raises NotFound, Denied."""
     if not _NAME.fullmatch(name):

@@ -115,7 +115,8 @@ class AwsSetup:
         ]
 
     def _secrets(self, *actions: str) -> Doc:
-        arn = f"arn:aws:ssm:{self.client.region}:{self.account}:parameter{PREFIX}*"
+        # Machines of other regions read them, too.
+        arn = f"arn:aws:ssm:*:{self.account}:parameter{PREFIX}*"
         return _allow([f"ssm:{action}" for action in actions], [arn])
 
     def machine_rights(self) -> list[Doc]:

@@ -15,11 +15,12 @@ import msgspec
 from outlast.clouds.cloud import Offer
 from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.errors import Doc
+from outlast.clouds.geography import distance
 from outlast.errors import CloudError, CloudUnreachable, Throttled
 
 # How long advice is cached, and how long a refusal: capacity changes within minutes, missing rights do not.
 _FRESH_S, _REFUSED_S = 300.0, 3600.0
-# Only the cheapest regions are queried, because they are tried first.
+# Only the regions nearest to the data, and the cheapest of them, are queried, because they are tried first.
 _REGIONS_MAX = 3
 _FIELDS = "recommendations(scores(obtainability,estimatedUptime),shards(zone,machineType))"
 
@@ -43,11 +44,12 @@ class Adviser:
         # Region, types and zones → when the entry expires, and the advice.
         self._known: dict[tuple[str, ...], tuple[float, tuple[Advice, ...]]] = {}
 
-    def rank(self, offers: Sequence[Offer]) -> list[Offer]:
+    def rank(self, offers: Sequence[Offer], near: str = "") -> list[Offer]:
         """Return the offers by price; of equal prices, the likeliest capacity first."""
         if not offers or not offers[0].spot or len({offer.zone for offer in offers}) < 2:
             return list(offers)
-        regions = list(dict.fromkeys(offer.region for offer in offers))[:_REGIONS_MAX]
+        found = dict.fromkeys(offer.region for offer in offers)
+        regions = sorted(found, key=lambda region: distance(region, near))[:_REGIONS_MAX]
         chances: dict[tuple[str, str], float] = {}
         best: dict[str, float] = {}
         uptimes: dict[tuple[str, str], float] = {}

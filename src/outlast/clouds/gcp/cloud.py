@@ -28,7 +28,7 @@ from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import Doc, NotReady, is_missing_type
 from outlast.clouds.gcp.images import GcpImages
 from outlast.clouds.gcp.instances import GcpInstances
-from outlast.clouds.gcp.network import with_network_hint, with_policy_hint
+from outlast.clouds.gcp.network import bucket_location, with_network_hint, with_policy_hint
 from outlast.clouds.gcp.offers import CLOUD, GcpOffers
 from outlast.clouds.gcp.prices import PriceBook, series_of
 from outlast.clouds.image_store import ImageStore
@@ -87,7 +87,7 @@ class GcpCloud(ImageStore):
         problems += quota_warnings(self.client)
         self.catalogue.prices.load(self.client, retry=True)
         fine = f"project `{self.client.project}`: credentials, APIs, roles and quotas are there"
-        prices = SetupCheck(name=f"{self.name} prices", state="ok", text=self.catalogue.prices.source)
+        prices = SetupCheck(name="gcp prices", state="ok", text=self.catalogue.prices.source)
         return [*rows(self.name, problems, fine=fine), prices]
 
     def _price(self, doc: Doc) -> float:
@@ -109,13 +109,8 @@ class GcpCloud(ImageStore):
 
     # Verification
 
-    @property
-    def last_request(self) -> str:
-        return self.client.last_request
-
-    @property
-    def emulated(self) -> bool:
-        return self.client.emulated
+    last_request = property(lambda self: self.client.last_request)
+    emulated = property(lambda self: self.client.emulated)
 
     def identity(self) -> str:
         return verify.identity(self.client)
@@ -131,6 +126,9 @@ class GcpCloud(ImageStore):
         from outlast.clouds.gcp.setup import default_bucket
 
         return f"gs://{default_bucket(self.client)}"
+
+    def bucket_location(self, bucket: str) -> str:
+        return bucket_location(self.client, bucket)
 
     def account_names(self) -> Sequence[str]:
         return (self.client.project,)

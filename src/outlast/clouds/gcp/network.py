@@ -1,8 +1,10 @@
-"""The network interface of a machine, and the errors of networks and of organisation policies."""
+"""The network interface of a machine, the places of buckets, and the errors of networks and organisation policies."""
 
 from __future__ import annotations
 
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import Doc
+from outlast.clouds.geography import is_region
 from outlast.clouds.local.google_types import region_of
 from outlast.errors import BadRequest, CloudError, NoCapacity, PolicyDenied
 from outlast.spec.network import NetworkSpec
@@ -31,6 +33,14 @@ def interface(network: NetworkSpec, zone: str) -> Doc:
     if network.external_address:
         found["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
     return found
+
+
+def bucket_location(client: GcpClient, bucket: str) -> str:
+    """Return the region of a bucket, or the part of the world over which it is spread. Raises CloudError."""
+    found = client.call("storage", "GET", f"b/{bucket}", query={"fields": "location"})
+    location = str(found.doc.get("location", ""))
+    # The API has names of regions in capitals.
+    return location.lower() if is_region(location) else location
 
 
 def network_path(name: str) -> str:

@@ -29,8 +29,9 @@ from outlast.clouds.gcp.types import (
     with_attached,
     with_driver,
 )
+from outlast.clouds.geography import distance
 from outlast.clouds.local import google_types
-from outlast.spec.network import network_of
+from outlast.spec.network import NetworkSpec, network_of
 
 CLOUD = "gcp"
 # Zones and types change rarely, but a supervisor that runs for weeks must notice.
@@ -75,12 +76,18 @@ class GcpOffers:
         kinds = self._kinds(needs, frozenset(map(google_types.region_of, zones)))
         self._find([listed_type(kind) for kind in kinds] + [kind.accelerator for kind in kinds if kind.attached])
         found = [
-            self.offer(kind, zone, spot=needs.spot) for kind in kinds for zone in sorted(self._having(kind) & zones)
+            self.offer(kind, zone, spot=needs.spot, network=needs.network)
+            for kind in kinds
+            for zone in sorted(self._having(kind) & zones)
         ]
-        return self.adviser.rank(sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type)))
+        ordered = sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type))
+        return self.adviser.rank(ordered, needs.near)
 
-    def offer(self, kind: MachineKind, zone: str, *, spot: bool, flex: bool = False) -> Offer:
+    def offer(
+        self, kind: MachineKind, zone: str, *, spot: bool, flex: bool = False, network: NetworkSpec | None = None
+    ) -> Offer:
         region = google_types.region_of(zone)
+        external = (network or network_of(CLOUD, os.environ)).external_address
         on_demand = self._price(kind, region)
         price = self._price(kind, region, "flex" if flex else "spot") if spot or flex else on_demand
         return Offer(
@@ -98,7 +105,7 @@ class GcpOffers:
             price_source=price.source,
             price_at=price.at,
             price_guessed=price.guessed,
-            address_usd_per_hour=address_usd(spot=spot) if network_of("gcp", os.environ).external_address else 0.0,
+            address_usd_per_hour=address_usd(spot=spot) if external else 0.0,
         )
 
     def price(self, type: str, zone: str, *, accelerator: str, count: int, spot: bool) -> float:
@@ -183,7 +190,11 @@ class GcpOffers:
             names = {zone, google_types.region_of(zone)}
             return (not needs.zones or bool(names & set(needs.zones))) and not names & set(needs.exclude_zones)
 
-        return frozenset(filter(wanted, zones))
+        found = frozenset(filter(wanted, zones))
+        if needs.zones or needs.anywhere or not needs.near:
+            return found
+        near = frozenset(zone for zone in found if distance(google_types.region_of(zone), needs.near) <= 1)
+        return near or found
 
     def zones(self) -> frozenset[str]:
         with self._lock:
