@@ -271,10 +271,8 @@ _AttemptEvent = (
 def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
     replace = msgspec.structs.replace
     if isinstance(event, ev.Stopped | ev.Finished):
-        state = _reported(state, event)
+        state = _reported(_with(state, with_traffic(state.attempts[event.attempt - 1], event)), event)
     attempt = state.attempts[event.attempt - 1]
-    if isinstance(event, ev.Stopped | ev.Finished):
-        attempt = with_traffic(attempt, event)
     match event:
         case ev.Located():
             attempt = located(attempt, event)
