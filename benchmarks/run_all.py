@@ -45,6 +45,7 @@ PARTS = {
     "checkpoint": Part("checkpoint.py", quick=("--quick",)),
     "smallfiles": Part("smallfiles.py", quick=("--quick",)),
     "trainer": Part("trainer.py", quick=("--gb", "0.2", "--rounds", "3"), needs="numpy"),
+    "trainer-peers": Part("trainer_peers.py", quick=("--gb", "0.2", "--rounds", "1"), needs="torch"),
     "machines": Part("machines.py", quick=("--quick",)),
     "sync": Part("sync.py", quick=("--quick",)),
     "gcp": Part("gcp.py"),

@@ -55,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
     "app": {
         *("formatting", "spec", "clouds", "supervisor", "submit", "machines", "databases", "volumes", "retention"),
         *("images", "cluster", "sync", "sweep", "verify", "drill", "policy", "notify", "environments", "sql"),
-        *("outlast_gcp_emulator", *MEMORY),
+        *("kit", "outlast_gcp_emulator", *MEMORY),
     },
     "api": {"app", "formatting", "spec", *MEMORY},
     "executor": {"app", "api", "clouds", "spec", "submit", *MEMORY},

@@ -11,12 +11,14 @@ from tests.conventions.sources import PACKAGE, ROOT, for_files, modules, shown, 
 
 LINES_MAX_OF_A_MODULE = 400
 LINES_MAX_OF_A_FUNCTION = 70
-BROAD_EXCEPTS_MAX = 3
+BROAD_EXCEPTS_MAX = 5
 
-# The outermost loops, each with its reason beside it. Room for three, and no more.
+# The outermost loops, each with its reason beside it. Room for five, and no more.
 BROAD_EXCEPTS = {
     "src/outlast/testing/scheduler.py",  # the end of a simulated process: what it raised is the simulation's finding
     "src/outlast/executor/call_process.py",  # an exception of a user's function is its result, and goes to the caller
+    "src/outlast/executor/pickling.py",  # classes of a user's result may raise anything when they are loaded
+    "src/outlast/executor/pool.py",  # a bug in the pool's thread must not leave calls waiting without end
     "src/outlast/supervisor/loop.py",  # a bug in one round must not leave every run unattended
 }
 

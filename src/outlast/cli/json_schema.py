@@ -8,7 +8,7 @@ with these types and refuses unknown fields.
 
 from typing import Any
 
-from outlast.cli.doctor import Check
+from outlast.app.diagnosis import Check
 from outlast.cli.json_runs import NoteShown as NoteShown
 from outlast.cli.json_runs import RunRow as RunRow
 from outlast.cli.json_runs import Shape

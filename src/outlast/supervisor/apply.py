@@ -36,7 +36,8 @@ from outlast.runs.story import event_key
 from outlast.store.codec import decoded
 from outlast.supervisor.boot import boot, drop_secrets, labels
 from outlast.supervisor.effects import EffectResult, SlowEffect
-from outlast.supervisor.observe import Observer, Watched
+from outlast.supervisor.observe import Observer
+from outlast.supervisor.watched import Watched
 from outlast.supervisor.world import (
     Bill,
     Fail,

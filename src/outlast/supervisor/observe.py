@@ -24,7 +24,6 @@ from outlast.errors import (
 )
 from outlast.records.machines import MachineRecords, MachineRecordView
 from outlast.runs.state import RunState
-from outlast.runs.story import Story
 from outlast.spec.spec import Spec
 from outlast.store.bucket import Entry
 from outlast.store.parallel import ParallelMap, in_parallel
@@ -33,6 +32,7 @@ from outlast.supervisor.budget_reader import BudgetReader
 from outlast.supervisor.deadline import decision_interval_s
 from outlast.supervisor.group_reader import GroupReader
 from outlast.supervisor.machine_listing import list_machines, query_missing
+from outlast.supervisor.watched import Watched
 from outlast.supervisor.world import RunView, World
 from outlast.workspace import Heartbeat, Workspace
 
@@ -45,21 +45,6 @@ Scope = Callable[[str], bool]
 
 def anywhere(_cloud: str) -> bool:
     return True
-
-
-class Watched(msgspec.Struct, kw_only=True):
-    """The cached story of a run, and when it last changed."""
-
-    story: Story
-    spec: Spec
-    # The submitter's PATH.
-    path: str = ""
-    heartbeat_at: float = 0.0
-    since: float = 0.0
-    read_at: float = 0.0
-    # The number of attempts, and whether the last one has started.
-    phase: tuple[int, bool] = (0, False)
-    limited_since: float = 0.0
 
 
 class Observer:

@@ -6,7 +6,8 @@ import json
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN
 from outlast.testing.faults import WorldFaults
-from outlast.testing.invariants import RunRecord, Witness, is_readable, parts_of, require
+from outlast.testing.invariants import Witness, parts_of
+from outlast.testing.run_record import RunRecord, is_readable, require
 from outlast.testing.sim_store import SimStore
 from outlast.testing.simcloud import SimCloud, SimMachine
 

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from outlast.clouds.traits import BUILT_IN, DEFAULT_CLOUD
-from outlast.testing.invariants import RunRecord, Witness, is_readable, require
+from outlast.testing.invariants import Witness
+from outlast.testing.run_record import RunRecord, is_readable, require
 from outlast.testing.sim_store import SimStore
 from outlast.testing.simcloud import SimCloud, machines_of
 from outlast.testing.simgang import chain_of

@@ -22,7 +22,7 @@ from outlast.store.shared import store_shared
 from outlast.submit.prepare import PreparedRun
 from outlast.submit.write import write_run
 from outlast.testing.faults import NONE, WorldFaults
-from outlast.testing.invariants import require
+from outlast.testing.run_record import require
 from outlast.testing.scheduler import Actor, Scheduler
 from outlast.testing.sim_store import SNAPSHOT_GAP, SimBucket, SimStore
 from outlast.workspace import Heartbeat, RunRequest, Workspace

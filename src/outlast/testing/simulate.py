@@ -27,7 +27,7 @@ from outlast.supervisor.effects import Effects
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Step
-from outlast.testing import invariants, invariants_at_rest, node_invariants
+from outlast.testing import invariants, invariants_at_rest, node_invariants, run_record
 from outlast.testing.faults import NONE, WorldFaults, draw
 from outlast.testing.result import WorldResult as WorldResult
 from outlast.testing.scheduler import Actor, CrashPlan, Scheduler
@@ -304,7 +304,7 @@ class Simulation:
         store = self.store
 
         def is_readable(run: str) -> bool:
-            return not store.damaged or invariants.is_readable(store, run)
+            return not store.damaged or run_record.is_readable(store, run)
 
         return (
             not self.cloud.alive()
@@ -359,7 +359,7 @@ class Simulation:
 
         self.scheduler.spawn(actor, audit)
         self.scheduler.run(lambda: bool(found), limit_s=60.0)
-        invariants.require(found == [()], "a_world_at_rest_plans_nothing", f"{found}")
+        run_record.require(found == [()], "a_world_at_rest_plans_nothing", f"{found}")
 
     def _result(self, problem: str) -> WorldResult:
         endings: dict[str, int] = {}

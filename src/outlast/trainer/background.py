@@ -73,7 +73,7 @@ class BackgroundSaver:
             "step": step,
             "rank": self.rank,
             "ranks": self.ranks,
-            "local": [self.local.start, self.local.stop],
+            "ranks_here": [self.local.start, self.local.stop],
             "node": self.node,
             "keep": self.keep,
             "extra": self.extra(metrics),

@@ -59,7 +59,7 @@ def carry_out(request: dict[str, Any], arena: Arena, last: SavedPieces | None) -
         body.release()
         buffers.release()
         view.release()
-    local = range(*request["local"])
+    local = range(*request["ranks_here"])
     if rank == local.start:
         _publish(request, staged, local)
     folder = os.path.join(request["folder"], name, f"rank-{rank}")

@@ -75,7 +75,7 @@ ValueError: bad shape of <Tensor at 0x7f01aa>
         (TRACE.replace("'a.py'", '"a.py"') + "KeyError\n", "KeyError (a.py, line 1)"),
         ("ValueError: printed, not raised\n", ""),
         ("", ""),
-        # torchrun adds a traceback of its own, which says nothing about the worker's error.
+        # torchrun adds its own traceback, which says nothing about the worker's error.
         (
             "".join(f"[rank0]: {line}\n" for line in VALUE.splitlines())
             + TRACE.replace("'a.py'", '"/x/api.py"')
