@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clouds.aws.cloud import SUPERVISOR, AwsCloud
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.clouds.aws.region import SUPERVISOR
 from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.store.lease import Lease
 from tests.integration.aws.home import AwsHome, left

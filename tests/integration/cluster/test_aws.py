@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.aws.client import AwsClient
-from outlast.clouds.aws.cloud import SUPERVISOR, AwsCloud
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.clouds.aws.region import SUPERVISOR
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster.record import Clusters, NodeState
 from outlast.workspace import open_workspace

@@ -70,9 +70,14 @@ class NoFleets(OverQuota):
 class UnknownProfile(BadRequest):
     """EC2 does not know the instance profile. A new one is unknown for some seconds."""
 
+    # Whether the idempotency token is used up: a fleet without instances was created, and would be returned again.
+    spent_token = False
+
 
 class UnknownResource(NotFound):
     """EC2 does not know a launch template or security group. A new one is unknown for some seconds."""
+
+    spent_token = False
 
 
 class TokenSpent(BadRequest):

@@ -117,16 +117,20 @@ class AwsInstances:
         return self._run_instance({**data, **market}, pools[0], token)
 
     def when_known(self, launch: Callable[[str], T], token: str) -> T:
-        """Launch, again while EC2 does not know a new resource. A refused launch has used up its token."""
-        give_up_at, pause_s = time.monotonic() + _VISIBLE_S, 0.2
+        """Launch, again while EC2 does not know a new resource.
+
+        The tokens are the same in every process: one that continues the launch of another gets the same instances.
+        """
+        give_up_at, pause_s, spent = time.monotonic() + _VISIBLE_S, 0.2, 0
         while True:
             try:
-                return launch(token)
-            except (UnknownProfile, UnknownResource):
+                return launch(f"{token}-{spent}" if spent else token)
+            except (UnknownProfile, UnknownResource) as problem:
                 if time.monotonic() > give_up_at:
                     raise
+                spent += problem.spent_token
             time.sleep(pause_s)
-            pause_s, token = min(pause_s * 2, 5.0), f"{token[:40]}-{uuid.uuid4().hex[:12]}"
+            pause_s = min(pause_s * 2, 5.0)
 
     def _run_instance(self, data: Doc, pool: Doc, token: str) -> str:
         """Launch one instance and return its id."""
@@ -198,7 +202,10 @@ class AwsInstances:
         # The status is 200 whether an instance was launched or not.
         ids = [str(id) for group in answer.get("Instances", []) for id in group.get("InstanceIds", [])]
         if not ids:
-            raise from_fleet_errors(answer.get("Errors", []))
+            problem = from_fleet_errors(answer.get("Errors", []))
+            if isinstance(problem, UnknownProfile | UnknownResource):
+                problem.spent_token = True
+            raise problem
         return ids
 
     def _delete_template(self, template: str) -> None:
