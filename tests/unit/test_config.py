@@ -164,7 +164,7 @@ class _Subnets:
 def test_instances_start_in_the_subnet_of_their_zone_without_an_address() -> None:
     settings = NetworkSpec(network="vpc-1", external_address=False)
     network = AwsNetwork(_Subnets(), settings)  # type: ignore[arg-type]
-    assert network.places(["us-east-1b"]) == [{"SubnetId": "subnet-b"}]
+    assert network.places(["us-east-1b"]) == [("us-east-1b", {"SubnetId": "subnet-b"})]
     applied = network.applied({"SecurityGroupIds": ["sg-1"], "InstanceType": "m6i.large"})
     assert "SecurityGroupIds" not in applied
     [interface] = applied["NetworkInterfaces"]

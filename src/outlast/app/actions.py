@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.app.clouds import clouds
-from outlast.errors import NotFound, OutlastError, UsageError
+from outlast.errors import NoSuchRun, NotFound, OutlastError, UsageError
 from outlast.runs.events import Cancelled, OwnerChanged
 from outlast.runs.state import Attempt
 from outlast.spec.spec import ParamValue
@@ -74,6 +74,67 @@ def preempt_when_placed(
             if time.monotonic() > until or not _is_going(workspace, run):
                 raise
             time.sleep(_POLL_S)
+
+
+class Preempted(msgspec.Struct, frozen=True, kw_only=True):
+    """A preempted machine: of a run, or one that no run owns."""
+
+    name: str
+    zone: str
+    attempt: Attempt | None = None
+    node: int = 0
+
+    @property
+    def text(self) -> str:
+        """`attempt 2 of train-7 in local-a`, or `box in local-a`."""
+        if self.attempt is None:
+            return f"{self.name} in {self.zone}"
+        what = f"node {self.node} of attempt" if self.attempt.nodes > 1 else "attempt"
+        return f"{what} {self.attempt.number} of {self.name} in {self.zone}"
+
+
+def preempt_named(
+    workspace: Workspace,
+    name: str,
+    *,
+    notice: bool,
+    after_checkpoint: bool = False,
+    node: int = 0,
+    report: Report = lambda _: None,
+) -> Preempted:
+    """Preempt the machine of a run, or a machine by its own name. Raises NoSuchRun if there is neither."""
+    from outlast.app.machines import machine_records
+
+    unknown: NoSuchRun | None = None
+    # The name of a machine comes before the prefix of a run's name.
+    if name not in machine_records(workspace).names() or workspace.story(name).refresh().exists:
+        try:
+            run = workspace.find(name)
+        except NoSuchRun as problem:
+            unknown = problem
+        else:
+            attempt = preempt_when_placed(
+                workspace, run, notice=notice, after_checkpoint=after_checkpoint, node=node, report=report
+            )
+            return Preempted(name=run, zone=attempt.zone, attempt=attempt, node=node)
+    elif after_checkpoint:
+        raise UsageError(f"after_checkpoint: `{name}` is a machine; only runs commit checkpoints")
+    return Preempted(name=name, zone=_preempt_machine(workspace, name, notice=notice, otherwise=unknown))
+
+
+def _preempt_machine(workspace: Workspace, name: str, *, notice: bool, otherwise: NoSuchRun | None) -> str:
+    """Preempt a machine that no run owns; return its zone. Raises NoSuchRun if it does not exist either."""
+    from outlast.app.machines import find_machine, machine_records
+
+    try:
+        cloud, machine = find_machine(machine_records(workspace), name)
+    except (NotFound, UsageError) as problem:
+        if otherwise is None:
+            raise
+        hint = f"{otherwise.hint}; machines: `outlast machine list`"
+        raise NoSuchRun(f"no run and no machine `{name}` in {workspace.url}", hint=hint) from problem
+    cloud.preempt(name, notice=notice)
+    return machine.zone
 
 
 def _is_going(workspace: Workspace, run: str) -> bool:

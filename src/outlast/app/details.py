@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.billing.egress import egress_usd
+from outlast.clouds.geography import DATE
 from outlast.runs.events import Event
 from outlast.runs.metrics import Point, stitched
 from outlast.runs.notes import NO_NOTE, RunNote, read_note
@@ -28,6 +30,13 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     note: RunNote = NO_NOTE
     # The newest sample of what the live attempt uses.
     usage: Sample | None = None
+
+    @property
+    def traffic(self) -> tuple[float, str]:
+        """The price of data between machines and the workspace in dollars, and the origin of prices; empty if free."""
+        if not any(attempt.sent_usd_per_gb or attempt.received_usd_per_gb for attempt in self.state.attempts):
+            return 0.0, ""
+        return egress_usd(self.state), f"list prices of {DATE}"
 
 
 def run_details(workspace: Workspace, run: str) -> RunDetails:

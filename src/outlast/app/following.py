@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 from outlast.app.background import supervise_live_runs
 from outlast.errors import StoreUnreachable, UsageError, WaitTimeout
-from outlast.runs.logs import LogReader, attempts_with_logs
+from outlast.runs import events as events
+from outlast.runs.logs import LogReader, NodesLogReader, attempts_with_logs, nodes_with_logs
+from outlast.runs.logs import open_log as open_log
 from outlast.runs.state import RunState
 from outlast.workspace import Workspace
 
 # Poll intervals: for a folder, for a bucket, whose requests are billed.
 _NEAR_S, _FAR_S = 0.05, 2.0
 _UNREACHABLE_S = 1.0
+_PIECES_S = 0.2
 
 
 def poll_s(workspace: Workspace) -> float:
@@ -51,16 +54,50 @@ def log_lines(workspace: Workspace, run: str, *, follow: bool = False, attempt: 
 
     The arguments are checked before the first line is requested.
     """
-    numbers = attempts_with_logs(workspace.bucket, run)
-    if attempt:
-        awaited = follow and 0 < attempt <= len(workspace.story(run).refresh().attempts)
-        if attempt not in numbers and not awaited:
-            known = ", ".join(map(str, numbers)) or "none yet"
-            raise UsageError(f"attempt: {run} has no output of attempt {attempt}; attempts with output: {known}")
-        numbers = [attempt]
+    numbers = attempts_to_read(workspace, run, attempt, follow=follow)
     if follow:
         return _followed(workspace, run, attempt)
     return _written(workspace, run, numbers)
+
+
+def attempts_to_read(workspace: Workspace, run: str, attempt: int, *, follow: bool) -> list[int]:
+    """Return the attempts with output, or the given one. Raises UsageError if it has none and gets none."""
+    numbers = attempts_with_logs(workspace.bucket, run)
+    if not attempt:
+        return numbers
+    # An attempt that has started may have no output yet.
+    awaited = follow and 0 < attempt <= len(workspace.story(run).refresh().attempts)
+    if attempt not in numbers and not awaited:
+        known = ", ".join(map(str, numbers)) or "none yet"
+        raise UsageError(f"attempt: {run} has no output of attempt {attempt}; attempts with output: {known}")
+    return [attempt]
+
+
+def log_pieces(
+    workspace: Workspace, run: str, attempt: int, *, node: int | None = None, follow: bool = False
+) -> Iterator[bytes]:
+    """Yield the output of an attempt as it is stored, of one machine or of all; with `follow` until it is over."""
+    reader = _reader(workspace, run, attempt, node, follow=follow)
+    yield from reader.read()
+    story = workspace.story(run)
+    while follow and story.refresh().attempts[attempt - 1].phase != "over":
+        yield from reader.read()
+        time.sleep(max(_PIECES_S, poll_s(workspace)))
+    if follow:
+        yield from reader.read()
+
+
+def _reader(
+    workspace: Workspace, run: str, attempt: int, node: int | None, *, follow: bool
+) -> LogReader | NodesLogReader:
+    bucket = workspace.bucket
+    if node is not None:
+        return LogReader(bucket, run, attempt, node=node)
+    if follow:  # machines that have written nothing yet count as well
+        nodes = workspace.story(run).refresh().attempts[attempt - 1].nodes
+        return open_log(bucket, run, attempt, nodes=nodes)
+    ranks = nodes_with_logs(bucket, run, attempt)
+    return LogReader(bucket, run, attempt) if len(ranks) == 1 else NodesLogReader(bucket, run, attempt, nodes=ranks)
 
 
 def _written(workspace: Workspace, run: str, numbers: list[int]) -> Iterator[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # The number of ended runs that a listing includes by default.
 ENDED_SHOWN = 100
+_ENDED_OFFERED = 100
 
 Row = dict[str, object]
 
@@ -72,6 +73,15 @@ def _ended(workspace: Workspace, live: list[str], *, who: str, limit: int) -> tu
     now = time.time()
     rows = [ended_row(one, now=now) for one in found[: limit or None]]
     return rows + [_unread(run, problem) for run, problem in index.unread.items()], bool(more or 0 < limit < len(found))
+
+
+def names_offered(workspace: Workspace) -> list[str]:
+    """Return the live runs and the newest ended ones, for completion."""
+    from outlast.runs.ended import EndedRuns
+
+    # Only the newest: completion must be fast however many runs the workspace has.
+    live = {*workspace.heartbeats(), *workspace.wakeups()}
+    return sorted({*live, *EndedRuns(workspace).submitted_last(_ENDED_OFFERED)}, key=natural)
 
 
 def _unread(run: str, problem: WorkspaceError) -> Row:

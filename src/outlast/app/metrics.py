@@ -30,7 +30,29 @@ def curves_of(
         if name not in curves.series:
             known = f"; there are: {', '.join(curves.series)}" if curves.series else "; it has logged none yet"
             raise UsageError(f"{argument}: {run} has no metric `{name}`{known}")
-    return Curves({name: curves.series[name] for name in names}, curves.marks) if names else curves
+    return curves_named(curves, names) if names else curves
+
+
+def curves_named(curves: Curves, names: Sequence[str]) -> Curves:
+    return Curves({name: curves.series[name] for name in names}, curves.marks)
+
+
+def require_curves(curves: Curves, run: str) -> None:
+    """Raise OutlastError if the run has logged no metrics."""
+    if not curves.series:
+        raise OutlastError(
+            f"{run} has logged no metrics yet",
+            hint="log them with `run.log(step, loss=…)`, or append lines of JSON to OUTLAST_METRICS_FILE",
+        )
+
+
+def only_positive(curves: Curves) -> Curves:
+    """Return the points that a logarithmic axis can show. Raises OutlastError if there are none."""
+    series = {name: tuple(p for p in points if p.value > 0) for name, points in curves.series.items()}
+    series = {name: points for name, points in series.items() if points}
+    if not series:
+        raise OutlastError("no value is positive, so nothing can be drawn with --log", hint="draw it without --log")
+    return Curves(series, curves.marks)
 
 
 def columns(curves: Curves) -> dict[str, list[float]]:
@@ -56,10 +78,6 @@ def figure_of(curves: Curves, *, title: str, logarithmic: bool = False) -> Figur
     """Draw one panel per metric with matplotlib. Raises OutlastError without metrics, or without matplotlib."""
     from outlast.formatting.figures import draw
 
-    if not curves.series:
-        raise OutlastError(
-            f"{title} has logged no metrics yet",
-            hint="log them with `run.log(step, loss=…)`, or append lines of JSON to OUTLAST_METRICS_FILE",
-        )
+    require_curves(curves, title)
     figure: Figure = draw(curves, title=title, apart=False, logarithmic=logarithmic, width=_WIDTH, height=_HEIGHT)
     return figure

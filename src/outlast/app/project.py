@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outlast import private
 from outlast.errors import SpecError, UsageError
 from outlast.store.traits import is_url
+from outlast.workspace import DEFAULT as DEFAULT
 from outlast.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:

@@ -6,14 +6,32 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import Damaged, NotFound, OutlastError
+from outlast.errors import BadRequest, Damaged, NotFound, OutlastError
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import Cloud
     from outlast.clouds.resources import Database, Volume
-    from outlast.records.resources import ResourceRecord, ResourceRecords
+    from outlast.records.resources import Kind, ResourceRecord, ResourceRecords
+    from outlast.workspace import Workspace
 
 T = TypeVar("T")
+
+
+def resource_records(workspace: Workspace, kind: Kind) -> ResourceRecords:
+    from outlast.records.resources import ResourceRecords
+
+    return ResourceRecords(workspace, kind)
+
+
+def ready_record(records: ResourceRecords, name: str) -> ResourceRecord:
+    """Return the record of a resource that is ready. Raises BadRequest while it is created or deleted."""
+    from outlast.records.record import PHASE_TEXT
+
+    record = records.get(name)
+    if record.phase != "ready":
+        hint = f"`outlast {records.command} show {name}`"
+        raise BadRequest(f"{records.kind} `{name}` {PHASE_TEXT[record.phase]}", hint=hint)
+    return record
 
 
 def volume_status(

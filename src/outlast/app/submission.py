@@ -46,15 +46,18 @@ def submit_fields(
     report: Report = lambda _: None,
 ) -> RunRequest:
     """Validate, store and submit a run, and ensure that a supervisor runs. Raises SpecError with all problems."""
-    from outlast.submit.run import submit
-
     spec = spec_of_fields(command, fields, project=project, report=report)
     with ensure_supervised(workspace):
-        request = submit(
-            workspace, clouds(workspace), spec, environment=os.environ, source=project.source, report=report
-        )
+        request = submit_spec(workspace, spec, source=project.source, report=report)
         start_supervisor(workspace)
     return request
+
+
+def submit_spec(workspace: Workspace, spec: Spec, *, source: str, report: Report = lambda _: None) -> RunRequest:
+    """Validate, store and submit a run. The caller ensures that a supervisor runs. Raises SpecError."""
+    from outlast.submit.run import submit
+
+    return submit(workspace, clouds(workspace), spec, environment=os.environ, source=source, report=report)
 
 
 def project_of(file: str) -> Project:

@@ -11,6 +11,7 @@ from outlast.clouds.cloud import Machine as Machine
 from outlast.clouds.cloud import Offer as Offer
 from outlast.clouds.cloud import SetupStep as SetupStep
 from outlast.clouds.local.cloud import LocalCloud as LocalCloud
+from outlast.clouds.resources import Backup as Backup
 from outlast.clouds.resources import Database as Database
 from outlast.clouds.resources import Volume as Volume
 from outlast.cluster.listing import ClusterRow as ClusterRow
@@ -20,11 +21,14 @@ from outlast.cluster.status import ClusterStatus as ClusterStatus
 from outlast.cluster.status import NodeStatus as NodeStatus
 from outlast.cluster.up import ClusterOptions as ClusterOptions
 from outlast.code.diff import CodeDiff as CodeDiff
+from outlast.databases.check import CheckStep as CheckStep
 from outlast.databases.lifecycle import HasDatabases as HasDatabases
 from outlast.drill.evidence import Evidence as Evidence
 from outlast.drill.findings import Finding as Finding
 from outlast.drill.judge import Report as _DrillReport
 from outlast.images.recipe import Recipe as Recipe
+from outlast.images.records import BuildResult as BuildResult
+from outlast.images.records import RecipeRecord as RecipeRecord
 from outlast.machines.create import MachineRequest as MachineRequest
 from outlast.machines.keepalive.loop import KeepaliveLoop as KeepaliveLoop
 from outlast.machines.keepalive.world import KeepaliveOptions as KeepaliveOptions

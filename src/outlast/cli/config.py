@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from outlast.app.project import DEFAULT
 from outlast.app.user_config import config_path, user_config
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option
@@ -17,7 +18,6 @@ from outlast.cli.shared.project import load_project
 from outlast.cli.shared.terminal import note, table
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.network import VARIABLE
-from outlast.workspace import DEFAULT
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import click
 
 from outlast.cli.completion import complete_run_or_machine
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 
 
@@ -22,11 +22,10 @@ def attach(name: str, workspace_url: str) -> int:
     session. Ctrl-B, then D detaches; programs there continue. It reconnects when the connection breaks, or when the run
     moves to another machine.
     """
-    from outlast.sync.attach import attach as enter
-    from outlast.sync.target import find_target
+    from outlast.app.terminals import enter_terminal, target_of
 
-    target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
-    return enter(target, report=lambda text: note(f"outlast: {text}"))
+    target = target_of(name, lambda: find_workspace(workspace_url))
+    return enter_terminal(target, report=lambda text: note(f"outlast: {text}"))
 
 
 @command(section="machines", interrupt="closed the tunnel; the machine continues")
@@ -39,15 +38,14 @@ def tunnel(name: str, port: str, workspace_url: str) -> int:
     PORT of the machine becomes LOCAL here (the same number by default): TensorBoard, Jupyter. Only programs on this
     computer can reach it. The tunnel follows a run to its next machine.
     """
-    from outlast.sync.target import find_target
-    from outlast.sync.tunnel import Tunnel, parse_port
+    from outlast.app.terminals import open_tunnel, parse_port, target_of
 
     there, here = parse_port(port)
-    target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
+    target = target_of(name, lambda: find_workspace(workspace_url))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
-        Tunnel(target, there, here, report=lambda text: note(f"outlast: {text}")).run()
+        open_tunnel(target, there, here, report=lambda text: note(f"outlast: {text}")).run()
     except KeyboardInterrupt:
         note("outlast: closed the tunnel; the machine continues")
     return 0

@@ -9,21 +9,26 @@ with these types and refuses unknown fields.
 from typing import Any
 
 from outlast.app.diagnosis import Check
+from outlast.app.types import (
+    Backup,
+    BuildResult,
+    CheckStep,
+    ClusterRow,
+    ClusterStatus,
+    Database,
+    Machine,
+    PruneResult,
+    RecipeRecord,
+    ResourceRecord,
+    RunRequest,
+    Volume,
+    WorkspaceUse,
+)
+from outlast.app.types import DrillReport as Report
 from outlast.cli.json_runs import NoteShown as NoteShown
 from outlast.cli.json_runs import RunRow as RunRow
 from outlast.cli.json_runs import Shape
 from outlast.cli.json_runs import SubmitResult as SubmitResult
-from outlast.clouds.cloud import Machine
-from outlast.clouds.resources import Backup, Database, Volume
-from outlast.cluster.listing import ClusterRow
-from outlast.cluster.status import ClusterStatus
-from outlast.databases.check import CheckStep
-from outlast.drill.judge import Report
-from outlast.images.records import BuildResult, RecipeRecord
-from outlast.records.resources import ResourceRecord
-from outlast.retention.prune import PruneResult
-from outlast.retention.usage import WorkspaceUse
-from outlast.workspace import RunRequest
 
 
 class RunShown(Shape, frozen=True, kw_only=True):

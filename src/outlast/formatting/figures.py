@@ -8,7 +8,8 @@ from typing import Any
 
 from outlast.errors import OutlastError
 from outlast.extras import install_hint
-from outlast.runs.metrics import CurveMark, Curves, Point, thinned
+from outlast.runs.metrics import CurveMark, Curves, Point
+from outlast.runs.metrics import thinned as thinned
 
 _STYLES = {
     "preempted": ("tab:red", "--"),

@@ -6,7 +6,9 @@ import itertools
 
 import msgspec
 
-from outlast.billing.ledger import end_of, kept_until, lines_of
+from outlast.billing.ledger import end_of as end_of
+from outlast.billing.ledger import kept_until as kept_until
+from outlast.billing.ledger import lines_of
 from outlast.runs.state import RunState
 
 

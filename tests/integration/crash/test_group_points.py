@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.app.actions import cancel_run
-from outlast.cli.run.group import group_runs
+from outlast.app.groups import group_runs
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import UsageError
 from outlast.runs.events import Cancelled, Submitted

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from outlast.app.limit_usage import LimitUsage, limit_usages
-from outlast.billing.ledger_store import LedgerStore
-from outlast.billing.limits import Limits, key_of, read_limits, write_limits
+from outlast.app.limits import change_limits, check_limited_user
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import find_workspace, note, table
-from outlast.errors import UsageError
-
-if TYPE_CHECKING:
-    from outlast.app.types import Workspace
 
 
 @command(section="costs", interrupt=UNCERTAIN, json="list[LimitRow]")
@@ -48,9 +41,11 @@ def limits(
     changes = {"cost_usd": cost_usd, "max_hours": max_hours, "max_machines": max_machines, "per": per}
     given = {name: value for name, value in changes.items() if value is not None}
     if given:
-        _set(workspace, who, given, is_new=is_new)
+        with naming_options({name: "--" + name.replace("_", "-") for name in changes}):
+            wanted = change_limits(workspace, who, given, is_new=is_new)
+        note(f"{wanted.whose}: {wanted.text or 'no limit'}")
     elif who or is_new:
-        _check_user(workspace, who)
+        check_limited_user(workspace, who)
     now = time.time()
     shown = [usage for usage in limit_usages(workspace, now) if not who or usage.limits.who in ("", who)]
     if as_json:
@@ -60,43 +55,6 @@ def limits(
     else:
         note("there are no limits; set one with `outlast limits --cost-usd 50 --per month`")
     return 0
-
-
-def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new: bool) -> None:
-    for name in ("cost_usd", "max_hours", "max_machines"):
-        value = given.get(name, 0)
-        option = "--" + name.replace("_", "-")
-        assert isinstance(value, int | float)
-        if not math.isfinite(value) or value < 0:
-            raise UsageError(f"{option} {value}: must be zero or more", hint=f"`{option} 0` removes the limit")
-    key_of(who)
-    if who and not is_new:
-        _check_user(workspace, who)
-    import msgspec
-
-    before = next((one for one in read_limits(workspace.bucket) if one.who == who), Limits(who=who))
-    from outlast.user import current_user
-
-    wanted = msgspec.structs.replace(before, **given, by=current_user(), at=workspace.clock())
-    if wanted.empty and before.empty:
-        raise UsageError("--per needs a limit", hint="add --cost-usd or --max-hours")
-    write_limits(workspace.bucket, wanted)
-    note(f"{wanted.whose}: {wanted.text or 'no limit'}")
-
-
-def _check_user(workspace: Workspace, who: str) -> None:
-    from outlast.app.costs import check_user
-    from outlast.records.machines import MachineRecords
-
-    pages = LedgerStore(workspace).runs(time.time())
-    known = {page.who for page in pages} | {machine_record.who for machine_record in MachineRecords(workspace).all()}
-    known |= {one.who for one in read_limits(workspace.bucket)}
-    if who not in known:
-        try:
-            check_user(who, sorted(known - {""}))
-        except UsageError as problem:
-            hint = f"{problem.hint}; add --new for a user without runs"
-            raise UsageError(problem.message, hint=hint) from problem
 
 
 def limit_text(usage: LimitUsage) -> str:

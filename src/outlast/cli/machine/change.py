@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
+from outlast.app.machine_life import resize_machine, snapshot_machine
+from outlast.app.machines import find_machine
 from outlast.cli.completion import complete_family
 from outlast.cli.machine.find import (
     cloud_option,
-    find,
     machine_records_in,
     name_argument,
 )
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.interrupt_text import interruptible
-from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.options import parse_option, workspace_option
 from outlast.cli.shared.project import parse_assignment
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.errors import UsageError
+from outlast.spec.quantity import size_gb
 
 
 @command(
@@ -46,19 +45,17 @@ def snapshot(
     Keys, credentials, histories and repositories are removed from the image; the machine keeps them. A temporary
     machine does that.
     """
-    from outlast.images.snapshot import SnapshotOptions, snapshot_machine
-    from outlast.machines.create import check_name
-    from outlast.user import current_user
-
-    machine_records = machine_records_in(workspace_url)
-    image = image_name or f"{family}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    for text in (family, image):
-        check_name(text)
-    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
-    options = SnapshotOptions(image=image, family=family, keep=keep, may_stop=may_stop)
     with interruptible():
         made = snapshot_machine(
-            find_workspace(workspace_url), cloud, name, options=options, who=current_user(), report=note
+            find_workspace(workspace_url),
+            machine_records_in(workspace_url),
+            name,
+            family=family,
+            image=image_name,
+            keep=keep,
+            may_stop=may_stop,
+            cloud_name=cloud_name,
+            report=note,
         )
     note(f"boot from it with `outlast machine create NAME --image {family}`")
     click.echo(made.name)
@@ -74,17 +71,10 @@ def snapshot(
 @workspace_option
 def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk: str | None, restart: bool) -> int:
     """Change the type of the machine NAME, or grow its disk."""
-    from outlast.machines import lifecycle
-    from outlast.spec.quantity import size_gb
-
-    try:
-        disk_gb = size_gb(disk) if disk else 0.0
-    except ValueError as problem:
-        raise UsageError(f"--disk: {problem}") from problem
-    machine_records = machine_records_in(workspace_url)
-    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
-    lifecycle.resize(cloud, machine_records, name, type=type_name, disk_gb=disk_gb, restart=restart)
-    now = cloud.machine(name)
+    disk_gb = parse_option("--disk", disk, size_gb, 0.0)
+    now = resize_machine(
+        machine_records_in(workspace_url), name, cloud_name=cloud_name, type=type_name, disk_gb=disk_gb, restart=restart
+    )
     click.echo(f"{name} is a {now.type} with {now.disk_gb:g} GB")
     return 0
 
@@ -97,7 +87,7 @@ def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk:
 def set_command(name: str, items: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
     """Set metadata of the machine NAME, which programs on it can read and watch."""
     pairs = dict(parse_assignment(item, option="KEY=VALUE") for item in items)
-    cloud, _ = find(machine_records_in(workspace_url), name, cloud_name=cloud_name)
+    cloud, _ = find_machine(machine_records_in(workspace_url), name, cloud_name=cloud_name)
     cloud.set_metadata(name, pairs)
     click.echo(f"set {', '.join(pairs)} of {name}")
     return 0

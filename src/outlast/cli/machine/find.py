@@ -1,68 +1,27 @@
-"""Lookup of a machine by name: on the cloud in its record, else on every cloud."""
+"""The argument and the options that name a machine, with completion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from outlast.app.machines import interactive_cloud as interactive_cloud
+from outlast.app.machines import interactive_clouds as interactive_clouds
+from outlast.app.machines import machine_records
 from outlast.cli.completion import complete_cloud
-from outlast.cli.shared.options import clouds
 from outlast.cli.shared.terminal import find_workspace
-from outlast.clouds.cloud import InteractiveCloud
-from outlast.clouds.registry import (
-    interactive_clouds as interactive_clouds,  # re-exported for the commands
-)
-from outlast.errors import CloudError, NotFound, OutlastError, UsageError
+from outlast.errors import OutlastError
 
 if TYPE_CHECKING:
-    from outlast.app.types import Machine, MachineRecords
+    from outlast.app.types import MachineRecords
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def interactive_cloud(name: str) -> InteractiveCloud:
-    found = clouds().get(name)
-    if found is None or not hasattr(found, "access"):
-        raise UsageError(f"unknown cloud `{name}`", hint="use local, gcp or aws")
-    return cast(InteractiveCloud, found)
-
-
 def machine_records_in(workspace_url: str) -> MachineRecords:
-    from outlast.records.machines import MachineRecords
-
-    return MachineRecords(find_workspace(workspace_url))
-
-
-def find(machine_records: MachineRecords, name: str, *, cloud_name: str = "") -> tuple[InteractiveCloud, Machine]:
-    """Find a machine on all clouds. Raises NotFound with similar names."""
-    from outlast.machines.sshfiles import alias
-    from outlast.machines.status import collect_status, similar_names
-
-    alias(name)
-    record = machine_records.find_readable(name)
-    wanted = cloud_name or (record.cloud if record else "")
-    searched = {wanted: interactive_cloud(wanted)} if wanted else interactive_clouds(machine_records.workspace)
-    errors: list[str] = []
-    for cloud in searched.values():
-        try:
-            return cloud, cloud.machine(name)
-        except NotFound:
-            continue
-        except CloudError as problem:
-            errors.append(f"{cloud.name}: {problem.message}")
-    if errors:
-        raise CloudError(f"could not search for `{name}`: {'; '.join(errors)}", hint="retry, or use --cloud")
-    if record is not None:
-        raise NotFound(
-            f"machine `{name}` was deleted outside outlast on {record.cloud}, with its disk",
-            hint=f"`outlast machine delete {name}` removes its record; then it can be created again",
-        )
-    entries, _ = collect_status(searched, machine_records, with_drift=False)
-    close = similar_names(name, entries)
-    hint = "did you mean " + ", ".join(f"`{n}`" for n in close) if close else "see `outlast machine list`"
-    raise NotFound(f"no such machine: `{name}`", hint=hint)
+    return machine_records(find_workspace(workspace_url))
 
 
 def complete_machine(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast import private
+from outlast.app.keepalive import keepalive_of, keepalive_options
 from outlast.app.process_logs import bound_own_log
-from outlast.cli.machine.find import cloud_option, complete_machine, find, machine_records_in
+from outlast.cli.machine.find import cloud_option, complete_machine, machine_records_in
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.options import parse_option, workspace_option
 from outlast.cli.shared.terminal import complain, note
-from outlast.errors import BadRequest, CloudError, OutlastError, RunFailed, UsageError
+from outlast.errors import BadRequest, CloudError, OutlastError, RunFailed
+from outlast.spec.quantity import duration_s
 
 if TYPE_CHECKING:
     from outlast.app.types import KeepaliveLoop, KeepaliveOptions, MachineRecords, Memory
@@ -53,7 +55,7 @@ def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool
     """
     machine_records = machine_records_in(workspace_url)
     options = _options(given)
-    loops = [_loop(machine_records, name, cloud_name) for name in dict.fromkeys(names)]
+    loops = [keepalive_of(machine_records, name, cloud_name=cloud_name, report=_log) for name in dict.fromkeys(names)]
     if detach:
         return _detach(loops, machine_records)
     stop = threading.Event()
@@ -81,54 +83,14 @@ def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool
 
 
 def _options(given: dict[str, Any]) -> KeepaliveOptions:
-    from outlast.machines.keepalive.world import KeepaliveOptions
-    from outlast.spec.quantity import duration_s
-
-    try:
-        halt_after_s = duration_s(given["halt_after"]) if given["halt_after"] else 0.0
-    except ValueError as problem:
-        raise UsageError(f"--halt-after: {problem}") from problem
-    budget = given["budget"] or 0.0
-    if given["budget"] is not None and not 0 < budget < float("inf"):
-        raise UsageError(f"--budget: {budget:g} must be more than zero")
-    if not given["command"] and (halt_after_s or given["watch"]):
-        raise UsageError("--halt-after and --watch need --command")
-    return KeepaliveOptions(
+    return keepalive_options(
         command=given["command"],
-        budget_usd=budget,
-        halt_after_s=halt_after_s,
+        budget_usd=given["budget"],
+        halt_after_s=parse_option("--halt-after", given["halt_after"], duration_s, 0.0),
         watch=given["watch"],
         crashes=given["crashes"],
         then=given["then"],
     )
-
-
-def _loop(machine_records: MachineRecords, name: str, cloud_name: str) -> KeepaliveLoop:
-    from outlast.errors import NotFound
-    from outlast.machines.keepalive.loop import KeepaliveLoop
-    from outlast.machines.lifecycle import record_of
-
-    try:
-        cloud, machine = find(machine_records, name, cloud_name=cloud_name)
-    except NotFound:
-        record = machine_records.find(name)
-        # A machine that moves to another zone does not exist for a while.
-        if record is None:
-            raise
-        from outlast.cli.machine.find import interactive_cloud
-
-        cloud = interactive_cloud(record.cloud)
-        found = KeepaliveLoop(cloud, machine_records, name, report=_log)
-        memory = found.stored_memory()
-        if memory is None or memory.move is None:
-            raise
-        return found
-    if record_of(machine_records, cloud, machine) is None:
-        raise BadRequest(
-            f"{name} was not created with `outlast machine create` in this workspace",
-            hint="`outlast supervise` keeps runs alive; create a copy with `outlast machine create --like`",
-        )
-    return KeepaliveLoop(cloud, machine_records, name, report=_log)
 
 
 def _print_ending(name: str, memory: Memory) -> int:

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.machine.find import (
-    cloud_option,
-    interactive_cloud,
-    interactive_clouds,
-    machine_records_in,
-)
+from outlast.app.machine_life import list_machines
+from outlast.cli.machine.find import cloud_option, machine_records_in
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import money, note, report_damaged, table
@@ -36,17 +32,11 @@ if TYPE_CHECKING:
 @workspace_option
 def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json: bool) -> int:
     """List machines of all clouds in every status, with their cost. Idle costs are marked."""
-    from outlast.machines.status import collect_status
-
     machine_records = machine_records_in(workspace_url)
-    queried = (
-        {cloud_name: interactive_cloud(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
-    )
-    entries, unreachable = collect_status(queried, machine_records)
+    entries, unreachable = list_machines(machine_records, cloud_name=cloud_name)
     shown = [entry for entry in entries if everything or entry.ours]
     for cloud, why in unreachable.items():
         note(f"{cloud} cannot be reached: {why}")
-    _remove_ssh_blocks(queried, unreachable, entries)
     if as_json:
         import json
 
@@ -57,18 +47,6 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
         header = ["NAME", "STATUS", "CLOUD", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "WHOSE", "REMARKS"]
         click.echo(table([_row(entry) for entry in shown], header=header))
     return report_damaged(machine_records.damaged) or (CloudError.exit_code if unreachable else 0)
-
-
-def _remove_ssh_blocks(queried: Any, unreachable: Any, entries: list[MachineStatus]) -> None:
-    """Remove the ssh settings of deleted machines, for clouds that answered."""
-    from outlast.machines import sshfiles
-
-    there = {entry.name for entry in entries if entry.machine is not None}
-    for cloud in queried:
-        if cloud not in unreachable:
-            for name in sshfiles.machines_written(cloud):
-                if name not in there:
-                    sshfiles.forget_machine(name)
 
 
 def remarks(entry: MachineStatus) -> list[str]:

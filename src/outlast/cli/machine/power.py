@@ -6,7 +6,9 @@ import time
 
 import click
 
-from outlast.cli.machine.find import cloud_option, find, machine_records_in, name_argument
+from outlast.app.machine_life import start_machine, stop_machine
+from outlast.app.machines import find_machine
+from outlast.cli.machine.find import cloud_option, machine_records_in, name_argument
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import note
@@ -22,18 +24,9 @@ from outlast.errors import NotFound
 @workspace_option
 def start(name: str, workspace_url: str, cloud_name: str) -> int:
     """Start the stopped machine NAME from its disk, and wait until it accepts a login."""
-    from outlast.machines import lifecycle
-    from outlast.machines.ssh import Link
-
-    machine_records = machine_records_in(workspace_url)
-    cloud, machine = find(machine_records, name, cloud_name=cloud_name)
-    if machine.status == "broken":
-        # For example after this computer was switched off: the disk still exists.
-        note(f"{name} is broken: {machine.why}; stopping it first")
-        lifecycle.stop(cloud, machine_records, name)
-    lifecycle.start(cloud, machine_records, name)
+    wait_for_login = start_machine(machine_records_in(workspace_url), name, cloud_name=cloud_name, report=note)
     click.echo(f"started {name}")
-    Link(cloud, name).refresh()
+    wait_for_login()
     return 0
 
 
@@ -44,13 +37,10 @@ def start(name: str, workspace_url: str, cloud_name: str) -> int:
 def stop(name: str, workspace_url: str, cloud_name: str) -> int:
     """Stop the machine NAME. Its disk is kept, and billed."""
     from outlast.cli.shared.terminal import money
-    from outlast.machines import lifecycle
 
-    machine_records = machine_records_in(workspace_url)
-    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
-    lifecycle.stop(cloud, machine_records, name)
+    rest = stop_machine(machine_records_in(workspace_url), name, cloud_name=cloud_name)
     click.echo(f"stopped {name}")
-    if (rest := cloud.machine(name).disk_usd_per_hour) > 0:
+    if rest > 0:
         note(f"its disk costs {money(rest)} an hour until `outlast machine delete {name}`")
     return 0
 
@@ -62,7 +52,7 @@ def stop(name: str, workspace_url: str, cloud_name: str) -> int:
 @workspace_option
 def serial(name: str, workspace_url: str, cloud_name: str, follow: bool) -> int:
     """Print the serial console of the machine NAME: boots, startup script, shutdown."""
-    cloud, _ = find(machine_records_in(workspace_url), name, cloud_name=cloud_name)
+    cloud, _ = find_machine(machine_records_in(workspace_url), name, cloud_name=cloud_name)
     seen = cloud.serial(name)
     click.echo(seen, nl=False)
     while follow:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from outlast.app.machine_life import packages_changed, status_of
+from outlast.app.machines import find_machine
 from outlast.cli.machine.find import (
     cloud_option,
-    find,
     machine_records_in,
     name_argument,
 )
@@ -16,10 +15,6 @@ from outlast.cli.machine.list import _as_data
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import money
-from outlast.errors import BadRequest
-
-if TYPE_CHECKING:
-    from outlast.app.types import InteractiveCloud, MachineRecords
 
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="MachineShown")
@@ -30,12 +25,10 @@ if TYPE_CHECKING:
 @workspace_option
 def show(name: str, workspace_url: str, cloud_name: str, with_packages: bool, as_json: bool) -> int:
     """Show the machine NAME: type, cost, address, metadata, and changes since its creation."""
-    from outlast.machines.status import machine_status
-
     machine_records = machine_records_in(workspace_url)
-    cloud, machine = find(machine_records, name, cloud_name=cloud_name)
-    entry = machine_status(cloud, machine_records, machine)
-    installed = _installed(cloud, machine_records, name) if with_packages else None
+    cloud, machine = find_machine(machine_records, name, cloud_name=cloud_name)
+    entry = status_of(cloud, machine_records, machine)
+    installed = packages_changed(cloud, machine_records, name) if with_packages else None
     data = {**_as_data(entry), "metadata": dict(cloud.metadata(name))}
     if installed is not None:
         data["packages_changed"] = installed
@@ -63,13 +56,3 @@ def _print_drift(drifted: list[str], *, known: bool) -> None:
     click.echo("  drift     " + ("none" if not drifted else f"{len(drifted)} changes since creation"))
     for line in drifted:
         click.echo(f"            {line}")
-
-
-def _installed(cloud: InteractiveCloud, machine_records: MachineRecords, name: str) -> list[str]:
-    from outlast.machines import packages
-    from outlast.machines.ssh import Link
-
-    before = packages.stored(machine_records, name)
-    if before is None:
-        raise BadRequest(f"the packages of {name} at its creation were not recorded")
-    return list(packages.changes(before, packages.installed(Link(cloud, name))))

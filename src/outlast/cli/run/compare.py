@@ -14,15 +14,14 @@ import msgspec
 
 from outlast.app.comparison import Compared, compare_runs
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import missing_package, write_picture
+from outlast.cli.shared.curves import missing_package, thinned, write_picture
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import colours, find_workspace, money, table
 from outlast.errors import OutlastError, UsageError
-from outlast.runs.metrics import Point, thinned
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.app.types import CodeDiff
+    from outlast.app.types import CodeDiff, Point
 
 
 @command(
@@ -116,7 +115,7 @@ def _draw(found: list[Compared], wanted: tuple[str, ...], picture: str) -> None:
 
 
 # Metric → run → its curve.
-Lines = Mapping[str, Mapping[str, Sequence[Point]]]
+Lines = Mapping[str, Mapping[str, Sequence["Point"]]]
 _HEIGHT, _PNG_WIDTH, _PNG_HEIGHT, _DPI = 16, 1000, 360, 100
 _SIGNS = ("braille", "+", "x", "o", "*", "#")
 _COLOURS = ("blue", "orange", "green", "magenta", "cyan", "red")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from outlast.app.background import ensure_supervised as ensure_supervised
-from outlast.app.clouds import clouds
+from outlast.app.supervision import new_supervisor
 from outlast.cli.shared.terminal import note
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def embedded_supervisor(workspace: Workspace, *, then: Callable[[], None]) -> It
     thread: threading.Thread | None = None
     try:
         previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
-        from outlast.supervisor.loop import Supervisor
-
-        supervisor = Supervisor(workspace, clouds(workspace), report=report_bugs)
+        supervisor = new_supervisor(workspace, report=report_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         yield stop

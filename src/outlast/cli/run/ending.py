@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,14 +10,13 @@ import click
 from outlast.app.actions import cancel_run
 from outlast.app.background import supervise_live_runs
 from outlast.app.endings import exit_code_of
-from outlast.cli.run.group import group_runs
+from outlast.app.groups import runs_behind
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import runs_argument, workspace_option
 from outlast.cli.shared.sanitize import one_line
 from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.errors import StoreUnreachable
 from outlast.formatting.run_row import status_text
-from outlast.runs.group import Groups
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def cancel(run_names: tuple[str, ...], workspace_url: str) -> int:
 
     workspace = find_workspace(workspace_url)
     cancelled: list[str] = []
-    for name, runs in _members(workspace, run_names).items():
+    for name, runs in runs_behind(workspace, run_names).items():
         ended = [run for run in runs if cancel_run(workspace, run)]
         cancelled += ended
         if not ended:
@@ -53,19 +51,6 @@ def cancel(run_names: tuple[str, ...], workspace_url: str) -> int:
         start_supervisor(workspace)
         click.echo(f"cancelled {', '.join(cancelled)}")
     return 0
-
-
-def _members(workspace: Workspace, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the runs behind each name: a run, a prefix, `last`, or a group. Raises NoSuchRun."""
-    known = set(Groups(workspace).all())
-    found: dict[str, list[str]] = {}
-    for name in names:
-        if name in known:
-            found[name] = group_runs(workspace, name)
-        else:
-            run = workspace.find(name)
-            found[run] = [run]
-    return found
 
 
 def _ending(workspace: Workspace, runs: list[str]) -> str:
@@ -83,7 +68,7 @@ def wait(run_names: tuple[str, ...], quiet: bool, workspace_url: str) -> int:
     that failed. RUN may be a group.
     """
     workspace = find_workspace(workspace_url)
-    members = _members(workspace, run_names)
+    members = runs_behind(workspace, run_names)
     stories = {run: workspace.story(run) for runs in members.values() for run in runs}
     # A run without a supervisor would never end. A surplus one exits by itself.
     supervise_live_runs(workspace)

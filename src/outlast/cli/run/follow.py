@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.app.endings import exit_code_of
+from outlast.app.following import events as ev
+from outlast.app.following import open_log
 from outlast.cli.shared.sanitize import Output
 from outlast.errors import StoreUnreachable
 from outlast.formatting.event_text import sentence
 from outlast.formatting.run_row import spent_usd, status_text
-from outlast.runs import events as ev
-from outlast.runs.logs import open_log
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from outlast.app.background import supervise_live_runs
 from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor
 from outlast.cli.run.follow import Follower
 from outlast.cli.run.group import GroupFollower
-from outlast.cli.shared.options import clouds
 from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
 
@@ -83,11 +82,10 @@ def _follow(run: str, follower: Follower | GroupFollower) -> None:
 
 def _enter_terminal(workspace: Workspace, run: str) -> None:
     """Attach to the terminal of the command as soon as it has one; after detaching, the output is followed."""
-    from outlast.sync.attach import attach
-    from outlast.sync.target import RunTarget
+    from outlast.app.terminals import enter_terminal_of_run
 
     try:
-        attach(RunTarget(workspace, clouds(workspace), run), report=lambda text: note(f"outlast: {text}"))
+        enter_terminal_of_run(workspace, run, report=lambda text: note(f"outlast: {text}"))
     except OutlastError as problem:
         note(f"outlast: no terminal: {problem.message}")
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from outlast.app.user_config import user_config, with_defaults
+from outlast.app.groups import GroupWatch, add_to_group, find_task, group_runs, submit_tasks, tasks_of
 from outlast.cli.run.choice import Wanted, confirm_choice
 from outlast.cli.run.follow import Follower
 from outlast.cli.shared.options import clouds
-from outlast.cli.shared.project import Project, check_params, with_places
+from outlast.cli.shared.project import Project, naming_options
 from outlast.cli.shared.terminal import note
-from outlast.errors import SpecError, UsageError
-from outlast.runs.group import Groups
-from outlast.spec.tasks import Task, merged, parse_tasks
+from outlast.errors import UsageError
 
 if TYPE_CHECKING:
     from outlast.app.types import Workspace
+    from outlast.spec.spec import Spec
 
 _POLL_S = 1.0
 
@@ -53,58 +51,27 @@ def submit_group(
     yes: bool = False,
 ) -> tuple[str, list[str]]:
     """Check, confirm and submit all tasks, or more runs of one; return the group and the submitted runs."""
-    from outlast.submit.group import GroupSubmitter
-
     if command:
         raise UsageError("a file with `[tasks]` has a command for each task; remove the command after `--`")
-    tasks = _tasks(project, overrides)
-    known = clouds(workspace)
-    submitter = GroupSubmitter(workspace, known, environment=os.environ, source=project.source, report=note)
+    tasks = tasks_of(project, overrides, report=note)
+
+    def confirm(wanted: Sequence[tuple[Spec, int, str]]) -> None:
+        asked = [Wanted(spec=spec, count=count, task=task) for spec, count, task in wanted]
+        confirm_choice(clouds(workspace), asked, url=workspace.url, yes=yes)
+
     if not options.task:
-        confirm_choice(
-            known, [Wanted(spec=t.spec, count=t.least, task=t.name) for t in tasks], url=workspace.url, yes=yes
-        )
-        group, requests = submitter.submit(tasks[0].spec.name, tasks)
-    else:
-        task = _find_task(tasks, options.task, project.source)
-        group = options.group or submitter.live(task.spec.name)
-        submitter.groups.record(group)
-        confirm_choice(
-            known,
-            [Wanted(spec=task.spec, count=options.count or task.least, task=task.name)],
-            url=workspace.url,
-            yes=yes,
-        )
-        requests = submitter.add(group, task, options.count or task.least)
-    return group, [request.run for request in requests]
-
-
-def _tasks(project: Project, overrides: Mapping[str, Any]) -> tuple[Task, ...]:
-    table = with_places(project, with_defaults(merged(project.table, overrides), user_config()))
-    tables = table.get("tasks")
-    if isinstance(tables, dict):
-        # Paths of a task are relative to the file, like all others.
-        placed = {name: with_places(project, task, bare=True) for name, task in tables.items()}
-        table["tasks"] = placed
-    tasks = parse_tasks(table, source=project.source)
-    check_params(project.table, overrides, [task.spec for task in tasks])
-    if any(task.spec.image for task in tasks):
-        raise SpecError(["[image]: a group needs an existing image; build it with `outlast image build`"])
-    return tasks
-
-
-def _find_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
-    for task in tasks:
-        if task.name == name:
-            return task
-    raise UsageError(f"--task: {source} has no task `{name}`; it has {', '.join(f'`{t.name}`' for t in tasks)}")
-
-
-def group_runs(workspace: Workspace, group: str) -> list[str]:
-    """Return the runs of the group."""
-    names = [seat.run for seat in Groups(workspace).seats(group)]
-    # A run that was submitted at the same moment as the group may have taken its name.
-    return names + ([group] if workspace.story(group).refresh().exists else [])
+        return submit_tasks(workspace, tasks, source=project.source, confirm=confirm, report=note)
+    with naming_options({"task": "--task"}):
+        task = find_task(tasks, options.task, project.source)
+    return add_to_group(
+        workspace,
+        task,
+        group=options.group,
+        count=options.count,
+        source=project.source,
+        confirm=confirm,
+        report=note,
+    )
 
 
 class GroupFollower:
@@ -114,7 +81,7 @@ class GroupFollower:
         self.workspace = workspace
         self.group = group
         self.quiet = quiet
-        self.groups = Groups(workspace)
+        self.watch = GroupWatch(workspace, group)
         self.before: Callable[[], None] | None = None
         self.followers: dict[str, Follower] = {}
         self.serves: dict[str, bool] = {}
@@ -135,13 +102,10 @@ class GroupFollower:
         if time.monotonic() - self._listed_at < _POLL_S:
             return
         self._listed_at = time.monotonic()
-        for seat in self.groups.seats(self.group):
-            if seat.run in self.followers or not self.workspace.story(seat.run).refresh().exists:
-                continue
-            name = seat.run.removeprefix(f"{self.group}-")
-            self.followers[seat.run] = Follower(self.workspace, seat.run, quiet=self.quiet, prefix=name)
-            member = self.workspace.request(seat.run).spec.member
-            self.serves[seat.run] = bool(member and member.until)
+        for run, serves in self.watch.added():
+            name = run.removeprefix(f"{self.group}-")
+            self.followers[run] = Follower(self.workspace, run, quiet=self.quiet, prefix=name)
+            self.serves[run] = serves
 
     def cancel(self) -> None:
         from outlast.app.actions import cancel_run

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from outlast.app.background import starting_supervisor
+from outlast.app.limits import limits_set
 from outlast.app.listing import ENDED_SHOWN, list_rows
+from outlast.app.supervision import supervisor_text
 from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
-from outlast.errors import OutlastError, WorkspaceError
+from outlast.errors import WorkspaceError
 from outlast.formatting.quantities import size
 from outlast.formatting.run_row import DAMAGED, UNREADABLE
 from outlast.formatting.utilisation import percent
-from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.spec.quantity import describe_s
-from outlast.store.lease import supervisors
 
 if TYPE_CHECKING:
     from outlast.app.types import Workspace
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _UNREAD = (DAMAGED, UNREADABLE)
 # With `--wide`: the number of metrics.
 _METRICS_SHOWN = 3
-_CONSOLE_CHARACTERS = 200
 
 
 def list_runs(*, everything: bool, as_json: bool) -> int:
@@ -72,12 +70,8 @@ def listing_text(
 
 def _limits(workspace: Workspace) -> str:
     """Return the limits that are set. Their usage takes longer to read: see `outlast limits`."""
-    if not workspace.bucket.children("limits/"):
-        return ""
-    from outlast.billing.limits import read_limits
-
     try:
-        found = read_limits(workspace.bucket)
+        found = limits_set(workspace)
     except WorkspaceError as problem:
         return dim(f"limits: {problem.message}") + "\n"
     return "".join(dim(f"limit of {limits.whose}: {limits.text}") + "\n" for limits in found)
@@ -91,36 +85,11 @@ def _nothing(everything: bool, who: str) -> str:
 
 
 def _supervisor_line(workspace: Workspace, rows: list[dict[str, object]]) -> str:
-    """Name the supervisor if runs are live, or if a supervisor machine is billed."""
     try:
-        machine_record = MachineRecords(workspace).find(supervisor_name(workspace)) if workspace.store.remote else None
-        if machine_record is None and all(one["ending"] for one in rows):
-            return ""
-        holder = supervisors(workspace.bucket, workspace.url).holder()
+        who = supervisor_text(workspace, has_live_runs=any(not one["ending"] for one in rows))
     except WorkspaceError:
         return ""  # reading the age of a lease needs write access; listing runs does not
-    if holder is not None:
-        who = holder.who
-    elif machine_record is not None:
-        name, cloud = machine_record.name, machine_record.cloud
-        who = f"{name} on {cloud} does not supervise yet{_console_end(cloud, name)}"
-    elif pid := starting_supervisor(workspace):
-        who = f"starting (process {pid} of this computer)"
-    else:
-        who = "none: start `outlast supervise`"
-    return dim(f"supervisor: {who}") + "\n"
-
-
-def _console_end(cloud: str, name: str) -> str:
-    """Return the last line of a machine's console: why a supervisor machine cannot reach the workspace."""
-    from outlast.cli.machine.find import interactive_cloud
-
-    try:
-        lines = interactive_cloud(cloud).serial(name).splitlines()
-    except OutlastError:
-        return ""  # it does not exist yet, or its cloud does not answer
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"; its console ends with: {last[:_CONSOLE_CHARACTERS]}" if last else ""
+    return dim(f"supervisor: {who}") + "\n" if who else ""
 
 
 def _cells(row: dict[str, object]) -> list[str]:

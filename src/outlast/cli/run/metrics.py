@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.metrics import curves_of, require_curves
+from outlast.app.metrics_export import HEADER, as_csv, as_event_file, as_parquet, rows_of
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.errors import OutlastError, UsageError
-from outlast.extras import install_hint
-from outlast.runs.metrics import stitched
-
-if TYPE_CHECKING:
-    from outlast.app.types import Curves
-
-_HEADER = ("step", "metric", "value", "at", "attempt")
+from outlast.errors import UsageError
 
 
 @command(
@@ -41,55 +33,24 @@ def metrics(run_name: str, csv_path: str, parquet_path: str, folder: str, as_jso
         raise UsageError("expected one of --csv, --parquet, --tensorboard and --json")
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
-    curves = stitched(workspace.bucket, run, workspace.story(run).refresh())
+    curves = curves_of(workspace, run)
     if as_json:
         import json
 
-        click.echo(json.dumps([dict(zip(_HEADER, row, strict=True)) for row in _rows(curves)], indent=2))
+        click.echo(json.dumps([dict(zip(HEADER, row, strict=True)) for row in rows_of(curves)], indent=2))
         return 0
-    if not curves.series:
-        raise OutlastError(
-            f"{run} has logged no metrics yet",
-            hint="log them with `run.log(step, loss=…)`, or append lines of JSON to OUTLAST_METRICS_FILE",
-        )
+    require_curves(curves, run)
     if parquet_path:
-        _write(parquet_path, _parquet(curves))
+        _write(parquet_path, as_parquet(curves))
     elif folder:
-        from outlast.runs.tensorboard import event_file
-
         os.makedirs(os.path.join(folder, run), exist_ok=True)
         # One file per run, replaced by each export: TensorBoard merges all files of a folder.
-        _write(os.path.join(folder, run, "events.out.tfevents.0.outlast"), event_file(curves.series))
+        _write(os.path.join(folder, run, "events.out.tfevents.0.outlast"), as_event_file(curves))
     elif csv_path not in ("", "-"):
-        _write(csv_path, _csv(curves).encode())
+        _write(csv_path, as_csv(curves).encode())
     else:
-        click.echo(_csv(curves), nl=False)
+        click.echo(as_csv(curves), nl=False)
     return 0
-
-
-def _rows(curves: Curves) -> list[tuple[int, str, float, float, int]]:
-    rows = [(p.step, name, p.value, p.at, p.attempt) for name, points in curves.series.items() for p in points]
-    return sorted(rows, key=lambda row: (row[0], row[1]))
-
-
-def _csv(curves: Curves) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_HEADER)
-    writer.writerows(_rows(curves))
-    return text.getvalue()
-
-
-def _parquet(curves: Curves) -> bytes:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as problem:
-        raise OutlastError("--parquet needs pyarrow", hint=install_hint("outlast[parquet]")) from problem
-    columns = list(zip(*_rows(curves), strict=True))
-    body = io.BytesIO()
-    parquet.write_table(pyarrow.table(dict(zip(_HEADER, columns, strict=True))), body)
-    return body.getvalue()
 
 
 def _write(path: str, body: bytes) -> None:

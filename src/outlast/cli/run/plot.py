@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from outlast.app.metrics import curves_named, curves_of, only_positive, require_curves
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.curves import SIGNS, as_png, in_terminal, write_picture
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
+from outlast.cli.shared.project import naming_options
 from outlast.cli.shared.terminal import colours, find_workspace, note
-from outlast.errors import OutlastError, UsageError
-from outlast.runs.metrics import Curves, stitched, unstitched
+from outlast.errors import UsageError
 from outlast.store.traits import is_url
 
 if TYPE_CHECKING:
-    from outlast.app.types import CurveMark
+    from outlast.app.types import CurveMark, Curves
 
 # The number of panels without --metric.
 _PANELS_MAX = 6
@@ -57,10 +58,8 @@ def plot(
     """Draw the metrics of a run over all attempts."""
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
-    state = workspace.story(run).refresh()
-    curves = (unstitched if apart else stitched)(workspace.bucket, run, state)
-    if wanted:
-        curves = _chosen(curves, wanted, run)
+    with naming_options({"metric": "--metric"}):
+        curves = curves_of(workspace, run, wanted, apart=apart, argument="metric")
     if as_json:
         click.echo(_as_json(run, curves))
         return 0
@@ -90,35 +89,19 @@ def plot(
     return 0
 
 
-def _chosen(curves: Curves, wanted: tuple[str, ...], run: str) -> Curves:
-    for name in wanted:
-        if name not in curves.series:
-            known = f"; there are: {', '.join(curves.series)}" if curves.series else "; it has logged none yet"
-            raise UsageError(f"--metric: {run} has no metric `{name}`{known}")
-    return Curves({name: curves.series[name] for name in wanted}, curves.marks)
-
-
 def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) -> Curves:
     """Select the curves to draw, and report those that are left out."""
-    series = dict(curves.series)
-    if not series:
-        raise OutlastError(
-            f"{run} has logged no metrics yet",
-            hint="log them with `run.log(step, loss=…)`, or append lines of JSON to OUTLAST_METRICS_FILE",
-        )
+    require_curves(curves, run)
     if logarithmic:
-        series = {name: tuple(p for p in points if p.value > 0) for name, points in series.items()}
-        for name, points in series.items():
-            if missing := len(curves.series[name]) - len(points):
-                note(f"{name}: {missing} of {len(curves.series[name])} values are not positive: not drawn")
-        series = {name: points for name, points in series.items() if points}
-        if not series:
-            raise OutlastError("no value is positive, so nothing can be drawn with --log", hint="draw it without --log")
-    if len(series) > _PANELS_MAX and not all_wanted:
-        more = list(series)[_PANELS_MAX:]
+        whole, curves = curves, only_positive(curves)
+        for name, points in whole.series.items():
+            if missing := len(points) - len(curves.series.get(name, ())):
+                note(f"{name}: {missing} of {len(points)} values are not positive: not drawn")
+    if len(curves.series) > _PANELS_MAX and not all_wanted:
+        more = list(curves.series)[_PANELS_MAX:]
         note(f"and {len(more)} more, drawn with --metric: {', '.join(more)}")
-        series = {name: series[name] for name in list(series)[:_PANELS_MAX]}
-    return Curves(series, curves.marks)
+        return curves_named(curves, list(curves.series)[:_PANELS_MAX])
+    return curves
 
 
 def _mark_text(mark: CurveMark) -> str:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.app.details import RunDetails, run_details
-from outlast.billing.egress import egress_usd
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.terminal import dim, find_workspace
 from outlast.cli.shared.timeline import legend, sums, timeline
-from outlast.clouds.geography import DATE
 from outlast.formatting.event_text import event_text, indented
 from outlast.formatting.run_row import status_text
 from outlast.formatting.utilisation import advice, sample_cells, usage_text
@@ -51,9 +49,10 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
         click.echo("\n" + picture)
         click.echo(legend() + "\n")
         click.echo(sums(state, now))
-        if any(attempt.sent_usd_per_gb or attempt.received_usd_per_gb for attempt in state.attempts):
+        usd, origin = details.traffic
+        if origin:
             place = details.request.spec.machine.near or workspace.url
-            click.echo(f"data transfer   ${egress_usd(state):.6f} from and to {place} (list prices of {DATE})")
+            click.echo(f"data transfer   ${usd:.6f} from and to {place} ({origin})")
     return 0
 
 

@@ -33,7 +33,7 @@ def submit_spec(
     quiet: bool = False,
 ) -> RunRequest:
     """Check, confirm and submit a run; report files that were left out of the bundle."""
-    from outlast.submit.run import submit as submit_run
+    from outlast.app.submission import submit_spec as submit_run
 
     overrides = overrides_from(options)
     if not quiet:
@@ -48,7 +48,7 @@ def submit_spec(
         known = clouds(workspace)
         with ensure_supervised(workspace):
             with working("sending the code"):
-                request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+                request = submit_run(workspace, spec, source=project.source, report=note)
             print_price_note(known[spec.machine.cloud])
     return request
 

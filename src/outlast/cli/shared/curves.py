@@ -10,7 +10,7 @@ from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
 from outlast.formatting.figures import bounded, draw, lines_of
 from outlast.formatting.figures import missing_package as missing_package
-from outlast.runs.metrics import thinned
+from outlast.formatting.figures import thinned as thinned
 
 if TYPE_CHECKING:
     from outlast.app.types import CurveMark, Curves, Point

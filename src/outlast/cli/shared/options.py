@@ -9,14 +9,10 @@ import click
 
 from outlast.app.clouds import Clouds as Clouds
 from outlast.app.clouds import clouds as clouds
+from outlast.app.listing import names_offered
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import OutlastError, UsageError
-from outlast.runs.ended import EndedRuns
 from outlast.spec.trace import ONES
-from outlast.workspace import natural
-
-# The number of ended runs that completion offers.
-_ENDED_OFFERED = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -48,9 +44,7 @@ def json_option(command: F) -> F:
 def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     try:
         workspace = find_workspace(ctx.params.get("workspace_url", ""))
-        # Only the newest: completion must be fast however many runs the workspace has.
-        live = {*workspace.heartbeats(), *workspace.wakeups()}
-        runs = sorted({*live, *EndedRuns(workspace).submitted_last(_ENDED_OFFERED)}, key=natural)
+        runs = names_offered(workspace)
     except OutlastError:
         return []
     return [run for run in [*runs, "last"] if run.startswith(beginning)]

@@ -12,7 +12,7 @@ from outlast.cli.completion import complete_cloud
 from outlast.cli.shared.options import clouds
 from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import find_workspace, note, report_damaged, table
-from outlast.errors import BadRequest, OutlastError, UsageError
+from outlast.errors import OutlastError, UsageError
 
 if TYPE_CHECKING:
     from outlast.app.types import Kind, ResourceRecord, ResourceRecords
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 def resource_records(workspace_url: str, kind: Kind) -> ResourceRecords:
-    from outlast.records.resources import ResourceRecords
+    from outlast.app.resource_status import resource_records
 
-    return ResourceRecords(find_workspace(workspace_url), kind)
+    return resource_records(find_workspace(workspace_url), kind)
 
 
 def names_of(ctx: click.Context, kind: Kind) -> list[str]:
@@ -73,14 +73,10 @@ def size(option: str, text: str) -> float:
 
 def ready(name: str, workspace_url: str, kind: Kind) -> tuple[ResourceRecords, ResourceRecord]:
     """Return the record of a resource that is ready. Raises BadRequest while it is created or deleted."""
-    from outlast.records.record import PHASE_TEXT
+    from outlast.app.resource_status import ready_record
 
     records = resource_records(workspace_url, kind)
-    record = records.get(name)
-    if record.phase != "ready":
-        hint = f"`outlast {records.command} show {name}`"
-        raise BadRequest(f"{kind} `{name}` {PHASE_TEXT[record.phase]}", hint=hint)
-    return records, record
+    return records, ready_record(records, name)
 
 
 def list_resources(

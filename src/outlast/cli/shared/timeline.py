@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlast.billing.ledger import end_of, kept_until
 from outlast.cli.shared.sanitize import one_line
 from outlast.cli.shared.terminal import money
-from outlast.formatting.run_summary import summarize
+from outlast.formatting.run_summary import end_of, kept_until, summarize
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import click
 
 from outlast.app.background import Slot, has_new_work, log_path
 from outlast.app.process_logs import bound_own_log
+from outlast.app.supervision import new_supervisor
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
-from outlast.supervisor.loop import Supervisor
 
 
 @command(
@@ -61,7 +61,7 @@ def supervise(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    supervisor = Supervisor(workspace, clouds(workspace), report=_log)
+    supervisor = new_supervisor(workspace, report=_log)
     holder = supervisor.lease.holder()
     if holder is not None:
         note(f"{holder.who} already supervises {workspace.url}; standing by")
