@@ -165,3 +165,22 @@ def test_a_checkpoint_of_parts_needs_as_many_machines_and_has_the_times_of_all_f
     for path in (member.folder / "step-100").iterdir():
         assert (tmp_path / "back" / "step-100" / path.name).stat().st_mtime_ns == path.stat().st_mtime_ns
     shutil.rmtree(tmp_path / "back")
+
+
+def test_a_save_that_is_seen_in_two_parts_is_one_save(machines: tuple[Machine, Machine]) -> None:
+    """A machine may begin its part late, and is not taken for one that writes none before the next save."""
+    leader, member = machines
+
+    def commit_after_beats() -> bool:
+        committed = leader.commit()
+        for _ in range(2):
+            member.beat()
+            committed = committed or leader.commit()
+        return committed
+
+    leader.write("step-100/weights.bin")
+    assert not commit_after_beats()
+    leader.write("step-100/optimizer.bin")
+    assert not commit_after_beats()
+    leader.write("step-200/weights.bin")
+    assert commit_after_beats()

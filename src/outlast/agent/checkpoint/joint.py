@@ -121,8 +121,9 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: FolderSnapshot
     shard: NodeShard
-    # How many snapshots were stored before it, and the signs of life of each rank at that time.
+    # How many snapshots and how many saves were stored with it, and the signs of life of each rank at that time.
     number: int
+    saves: int
     beats: dict[int, int]
     # The parts that the index of `torch.distributed.checkpoint` in it names, as (folder, name).
     indexed: frozenset[tuple[str, str]] = frozenset()
@@ -138,7 +139,9 @@ class LeaderCommitter(JointCommitter):
         self.quiet: set[int] = set()
         # Stored snapshots, oldest first: a slow machine may still store the step before the newest.
         self.stored: list[_Stored] = []
-        self._numbers = 0
+        self._numbers = self._saves = 0
+        # The snapshot that was stored last; `stored` forgets those that were committed.
+        self._last: FolderSnapshot | None = None
         # The number of each rank's shard in the newest checkpoint.
         self._joined: dict[int, int] = {}
         self._shards: dict[tuple[int, int], NodeShard | None] = {}
@@ -173,10 +176,14 @@ class LeaderCommitter(JointCommitter):
 
     def _remember(self, snapshot: FolderSnapshot, files: tuple[StoredFile, ...]) -> None:
         self._numbers += 1
+        # A save that was seen before its last file was written is one save with two snapshots.
+        self._saves += self._last is None or is_other_save(self._last, snapshot)
+        self._last = snapshot
         stored = _Stored(
             snapshot=snapshot,
             shard=self._shard(snapshot, files),
             number=self._numbers,
+            saves=self._saves,
             beats={rank: self.node.beats(rank) for rank in self.node.others},
             indexed=indexed_parts(self.folder, snapshot),
         )
@@ -218,11 +225,11 @@ class LeaderCommitter(JointCommitter):
             # A rank that failed because its peer had left may have been about to write its first part.
             orderly = not end.cut and end.exit_code in _ORDERLY
             return not (end.shards or end.unsaved) and (
-                orderly or rank in self.quiet or (not end.cut and stored.number >= _SAVES)
+                orderly or rank in self.quiet or (not end.cut and stored.saves >= _SAVES)
             )
         # Its sign of life must have been written after the snapshot was taken.
         alive = self.node.alive(rank) if self.node.beats(rank) >= stored.beats[rank] + 2 else None
-        if alive is None or alive.writes or (rank not in self.quiet and stored.number < _SAVES):
+        if alive is None or alive.writes or (rank not in self.quiet and stored.saves < _SAVES):
             return False
         self.quiet.add(rank)
         return True
@@ -276,6 +283,15 @@ class LeaderCommitter(JointCommitter):
                     self._shards.pop((rank, number), None)
         except WorkspaceError as problem:
             self.report(f"old parts could not be deleted now: {problem}")
+
+
+def is_other_save(before: FolderSnapshot, after: FolderSnapshot) -> bool:
+    """Return whether a later snapshot shows another save: of another step, or with a file that was written again."""
+    steps = step_of(before), step_of(after)
+    if steps[0] != steps[1]:
+        return True
+    changed = any(path in after.files and after.files[path] != mark for path, mark in before.files.items())
+    return changed or before.databases != after.databases
 
 
 def part_of(path: str) -> tuple[str, str] | None:
