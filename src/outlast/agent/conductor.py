@@ -118,9 +118,10 @@ class Conductor(JointConductor):
         if why := (yield from do(Performer.start_command, resumed)):
             yield from do(Performer.stop_following, 0.0)
             yield from do(Performer.flush_logs, _FLUSH_S)
-            permanent = yield from do(Performer.permanent_failure, 127, 0.0)
+            exit_code = 126 if "Permission denied" in why else 127  # as a shell reports it
+            permanent = yield from do(Performer.permanent_failure, exit_code, 0.0)
             result = plain_verdict("crashed", why) if permanent is None else msgspec.structs.replace(permanent, why=why)
-            yield from self._append_end(result, exit_code=127)
+            yield from self._append_end(result, exit_code=exit_code)
             return None
         while True:
             until = self.kill_at

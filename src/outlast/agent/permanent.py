@@ -16,10 +16,19 @@ EARLY_S = 60.0
 _CRASHES = 3
 _ERROR_MAX = 200
 _MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
+# `python -m nope` has no traceback. A module that cannot be compiled has one only if another module imports it.
+_NO_MAIN = re.compile(r"^\S*python[\d.]*: No module named '?([\w.]+)", re.MULTILINE)
+_SYNTAX = re.compile(r"^((?:Syntax|Indentation|Tab)Error: .*)\Z", re.MULTILINE)
 _NO_FILE = re.compile(r"can't open file '([^']+)': \[Errno 2\]")
 _NOT_FOUND = re.compile(r"^(?:.*: )?(?:line \d+: )?([^\s:]+): (?:command )?not found$", re.MULTILINE)
 # The last line that argparse, click and absl print for wrong arguments.
 _USAGE = re.compile(r"^usage: .*?^(\S+: error: [^\n]+)|^Usage: .*?^(Error: [^\n]+)", re.MULTILINE | re.DOTALL)
+# Lines that shells and the tools of Unix print before they exit with 2.
+_MISUSE = re.compile(
+    r"^.*(?:syntax error|unexpected EOF|(?:unrecognized|unknown|invalid|unexpected) (?:option|argument)"
+    r"|No such file or directory|cannot access|can't cd to|can't open) ?.*$",
+    re.MULTILINE | re.IGNORECASE,
+)
 # A Python traceback at the end of the output: its frames, and the line with the error.
 _TRACEBACK = re.compile(
     r"^Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$",
@@ -64,9 +73,14 @@ def permanent_failure(exit_code: int, *, ran_s: float, output: str) -> Permanent
         )
     if exit_code == 126:
         return PermanentFailure(
-            why="the command cannot be executed (exit code 126)", hint="make the file executable: `chmod +x FILE`"
+            why="the command cannot be executed (exit code 126)",
+            hint="make the file executable: `chmod +x FILE`, or name its interpreter: `bash FILE`, `python FILE`",
         )
-    modules: list[str] = _MODULE.findall(output)
+    if exit_code == 1 and (broken := _SYNTAX.search(output.rstrip())):
+        return PermanentFailure(
+            why=f"Python cannot compile the program: {broken[1]}{_place(output)}", hint="correct the program"
+        )
+    modules: list[str] = _MODULE.findall(output) or _NO_MAIN.findall(output)
     if exit_code == 1 and modules:
         name = modules[-1].partition(".")[0]
         return PermanentFailure(
@@ -80,7 +94,18 @@ def permanent_failure(exit_code: int, *, ran_s: float, output: str) -> Permanent
         )
     if exit_code == 2 and (usage := _USAGE.search(output)):
         return PermanentFailure(why=f"wrong arguments: {usage[1] or usage[2]}", hint="correct the command")
+    last = "\n".join(output.rstrip().splitlines()[-3:])
+    # Make exits with 2 for every failure of a program that it started.
+    if exit_code == 2 and "make: ***" not in last and (misuse := _MISUSE.search(last)):
+        return PermanentFailure(
+            why=f"the command cannot work (exit code 2): {misuse[0].strip()[:_ERROR_MAX]}", hint="correct the command"
+        )
     return None
+
+
+def _place(output: str) -> str:
+    frames = _FRAME.findall(output)
+    return f" ({os.path.basename(frames[-1][0])}, line {frames[-1][1]})" if frames else ""
 
 
 def last_error(output: str) -> str:
@@ -90,10 +115,8 @@ def last_error(output: str) -> str:
     found = [one for one in _TRACEBACK.finditer(own) if not one["error"].startswith(_LAUNCHER)]
     if not found:
         return ""
-    frames = _FRAME.findall(found[-1]["frames"])
-    place = f" ({os.path.basename(frames[-1][0])}, line {frames[-1][1]})" if frames else ""
     error = re.sub(r"0x[0-9a-f]+", "0x…", found[-1]["error"])
-    return (error if len(error) <= _ERROR_MAX else error[: _ERROR_MAX - 1] + "…") + place
+    return (error if len(error) <= _ERROR_MAX else error[: _ERROR_MAX - 1] + "…") + _place(found[-1]["frames"])
 
 
 def error_text(output: str) -> str:

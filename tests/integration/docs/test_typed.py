@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -18,8 +17,7 @@ from outlast.clouds.local.engines import SERVERS
 from outlast.clouds.local.ssh import find_sshd
 from tests.conventions.sources import ROOT, shown
 from tests.integration.docs.blocks import PAGES, Block, blocks
-from tests.support.core_only import core_only
-from tests.support.stranger import UID
+from tests.support.ordinary import ordinary_user
 from tests.support.team import Team
 
 TYPED = [page for page in PAGES if any(block.is_run for block in blocks(page))]
@@ -129,41 +127,16 @@ def _present() -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
 @pytest.mark.parametrize("page", WHOLE, ids=shown)
 def test_every_line_works_for_an_ordinary_user_with_the_core_only(page: Path) -> None:
     """In an empty home, without root and without any extra; blocks that say so need more."""
-    python = f"/usr/bin/python3.{sys.version_info.minor}"
-    if not os.access(python, os.X_OK) or not shutil.which("setpriv"):
-        pytest.skip(f"`{python}` and `setpriv` are needed to run outlast as another user")
-    root = Path(tempfile.mkdtemp(prefix="outlast-ordinary-"))
-    try:
-        command = core_only(root / "core", python=python)
+    with ordinary_user() as user:
         for name, text in GIVEN.items():
-            (root / "project" / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / "project" / name).write_text(text)
-        (root / "home").mkdir()
-        subprocess.run(["chown", "-R", f"{UID}:{UID}", str(root)], check=True)
-        environment = {"PATH": f"{command.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin", "HOME": str(root / "home")}
-        as_user = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups", "bash", "-c"]
-        ready = subprocess.run([*as_user, "outlast --version"], env=environment, capture_output=True, check=False)
-        if ready.returncode:
-            pytest.skip("another user cannot read this clone")
-        text = script(page, {"time", "half-a-minute"}).partition("pip install ")[0]
-        answer = subprocess.run(
-            [*as_user, text.replace(shlex.quote(sys.executable), "python3")],
-            cwd=root / "project",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert answer.returncode == 0, f"{answer.stdout[-2000:]}\n{answer.stderr[-3000:]}"
-        assert "Traceback" not in answer.stderr, answer.stderr
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+            user.write(name, text)
+        typed = script(page, {"time", "half-a-minute"}).partition("pip install ")[0]
+        answer = user.bash(typed.replace(shlex.quote(sys.executable), "python3"))
+    assert answer.returncode == 0, f"{answer.stdout[-2000:]}\n{answer.stderr[-3000:]}"
+    assert "Traceback" not in answer.stderr, answer.stderr
 
 
 def test_the_first_pages_are_typed() -> None:

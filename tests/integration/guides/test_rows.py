@@ -12,6 +12,7 @@ import pytest
 
 from tests.conventions.sources import ROOT
 from tests.support.home import OUTLAST, Home
+from tests.support.ordinary import ordinary_user
 
 with open(Path(__file__).parent / "rows.toml", "rb") as file:
     TABLE: dict[str, Any] = tomllib.load(file)
@@ -59,6 +60,19 @@ def test_row(home: Home, row: dict[str, Any], mode: str) -> None:
         timeout=180,
         check=False,
     )
+    check(row, answer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row['seed']}: {row['row']}" for row in ROWS])
+def test_row_for_an_ordinary_user_with_the_core_only(row: dict[str, Any]) -> None:
+    with ordinary_user() as user:
+        for name, text in TABLE["files"].items():
+            user.write(name, text)
+        check(row, user.bash(row["run"], merged=True))
+
+
+def check(row: dict[str, Any], answer: subprocess.CompletedProcess[str]) -> None:
     assert answer.returncode == row.get("exit", 0), answer.stdout
     rest = answer.stdout
     for text in row["shows"]:

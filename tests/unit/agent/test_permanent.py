@@ -33,6 +33,22 @@ MODULE = TRACE + "ModuleNotFoundError: No module named 'torch.nn'\n"
             "Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n\nError: No such option: --lrr\n",
             "No such option: --lrr",
         ),
+        (
+            1,
+            "  File \"/w/train.py\", line 3\n    x = (1\n        ^\nSyntaxError: '(' was never closed\n",
+            "SyntaxError: '(' was never closed (train.py, line 3)",
+        ),
+        (
+            1,
+            TRACE + '  File "/w/b.py", line 2\n    x=1\nIndentationError: unexpected indent\n',
+            "IndentationError: unexpected indent (b.py, line 2)",
+        ),
+        (1, "/w/env/bin/python3: No module named nope\n", "the Python module `nope` is not installed"),
+        (2, "train.sh: line 2: syntax error: unexpected end of file\n", "syntax error: unexpected end of file"),
+        (2, "sort: unrecognized option '--nope'\nTry 'sort --help' for more information.\n", "unrecognized option"),
+        (2, "error: unexpected argument '--nope' found\n\nUsage: train [OPTIONS]\n", "unexpected argument '--nope'"),
+        (2, "ls: cannot access 'data': No such file or directory\n", "cannot access 'data'"),
+        (2, "sh: 1: cd: can't cd to data\n", "can't cd to data"),
     ],
 )
 def test_a_failure_that_every_machine_repeats_is_permanent(exit_code: int, output: str, why: str) -> None:
@@ -50,6 +66,9 @@ def test_a_failure_that_every_machine_repeats_is_permanent(exit_code: int, outpu
         (1, 1.0, TRACE + "ConnectionError: no route to host\n"),
         (1, 300.0, MODULE),  # imported late: the program had worked until then
         (2, 1.0, "the device is busy\n"),
+        (2, 1.0, "cat: old: No such file or directory\n" + 3 * "step\n"),  # not what ended the program
+        (2, 1.0, "cat: x: No such file or directory\nmake: *** [Makefile:3: train] Error 1\n"),
+        (1, 1.0, "SyntaxError: caught and printed\nthe server is busy\n"),
         (137, 1.0, MODULE),
         (127, 61.0, ""),
     ],

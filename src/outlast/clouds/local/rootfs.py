@@ -194,9 +194,12 @@ def _preown(disk: str) -> None:
 
 
 def _hide_opt(disk: str, layers: list[str], *, rootless: bool) -> None:
-    """Give the machine its own /opt/outlast: this computer's one has other packages, and belongs to another user."""
+    """Give the machine its own /opt/outlast: this computer's one has other packages, and belongs to another user.
+
+    Also if there is none now: an image of this machine is to boot when there is one.
+    """
     below = "%2Fopt/outlast"
-    if not os.path.isdir("/opt/outlast") or any(os.path.isdir(f"{layer}/{below}") for layer in layers):
+    if any(os.path.isdir(f"{layer}/{below}") for layer in layers):
         return
     os.makedirs(f"{disk}/{below}", exist_ok=True)
     with suppress(OSError):  # a file system without such attributes; then its content is visible
