@@ -8,7 +8,8 @@ import time
 import pytest
 
 from outlast.billing.ledger import DAY_S, LedgerLine
-from outlast.formatting.quantities import money
+from outlast.formatting.quantities import money as exact_money
+from outlast.ui.format import money
 from outlast.ui.views.cost import begin_of_period, per_day, spending
 from tests.support.dashboard import Lived, Visit
 
@@ -76,6 +77,7 @@ def test_the_page_shows_the_figures_of_the_command(visit: Visit, lived: Lived) -
     row = page.get_by_role("row").filter(has_text=lived.names.demo)
     row.wait_for()
     assert money(expected) in row.inner_text()
+    assert row.get_by_title(exact_money(expected), exact=True).count()
     assert row.get_by_role("link").get_attribute("href") == f"/run/{lived.names.demo}"
     assert lived.state(lived.names.demo).who in page.get_by_label("By user").first.inner_text()
     page.get_by_text("of $50.00").wait_for()

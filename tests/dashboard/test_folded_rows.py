@@ -8,6 +8,7 @@ from outlast.ui.parents import parent_rows
 from outlast.ui.views.runs import RunTableRow
 from tests.dashboard.test_overview import row
 from tests.support.dashboard import Lived, Visit
+from tests.support.waiting import eventually
 
 
 def _part(run: str, **fields: Any) -> RunTableRow:
@@ -41,7 +42,10 @@ def test_trials_are_folded_into_their_sweep_and_link_back_to_it(visit: Visit, li
     page.get_by_label("Filter runs").fill(trial)
     row(page, trial).wait_for()
     page.get_by_text("1 shown").wait_for()
-    page.get_by_role("link", name=trial, exact=True).click()
+    link = page.get_by_role("link", name=trial, exact=True)
+    # The folded row fades out while the matching one appears.
+    eventually(lambda: link.count() == 1, what="a single row of the trial")
+    link.click()
     page.get_by_role("link", name=f"sweep {sweep}").click()
     page.get_by_role("heading", name=sweep, exact=True).wait_for()
     page.goto(f"{visit.origin}/run/{lived.names.undisturbed}")

@@ -132,6 +132,7 @@ SIGNS = {
     "manual": "▓",
     "disk": "─",
     "address": "@",
+    "egress": "→",
     "store": "≡",
     "boot": "·",
     "lost": "░",

@@ -32,6 +32,7 @@ _CAUSES = {
     "idle": "#e0a02b",
     "disk": "#7c6fd6",
     "address": "#3b82b8",
+    "egress": "#9a5b8f",
 }
 _REFRESH_S = 2.0
 
