@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlast.errors import WorkspaceError
+from outlast.errors import StoreUnreachable, WorkspaceError
 from outlast.extras import install_hint
 
 DEFAULT_S3_REGION = "us-east-1"
@@ -24,6 +24,18 @@ _GOOGLE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 # A token is renewed this long before it expires.
 _RENEW_S = 225.0
 _HEAD_S = 5.0
+# The metadata server of a machine answers within milliseconds; other computers may wait for ever.
+_METADATA = "169.254.169.254"
+_PROBE_S = 2.0
+# Variables that name credentials, or a server that has some.
+_GOOGLE_CREDENTIALS = (
+    *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"),
+    *("GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_SKIP_SIGNATURE"),
+)
+_AWS_CREDENTIALS = (
+    *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE"),
+)
 
 # obstore types the answer of each store's provider differently.
 Provider = Callable[[], Any]
@@ -105,6 +117,46 @@ def bucket_region(bucket: str, region: str) -> str:
     except OSError:
         return region
     return str(headers.get("x-amz-bucket-region") or region)
+
+
+def require_credentials(url: str, environment: Mapping[str, str], *, metadata: str = "") -> None:
+    """Raise StoreUnreachable, with the command that creates some, if this computer has no credentials for a bucket.
+
+    Without this check obstore asks the metadata server of a cloud for minutes, and reports its silence.
+    """
+    if url.startswith("gs://"):
+        if _google_kind(environment) or any(environment.get(name) for name in _GOOGLE_CREDENTIALS):
+            return
+        host = environment.get("GCE_METADATA_HOST") or _METADATA
+        if not _serves(f"http://{host}", "GET", "/computeMetadata/v1/", {"Metadata-Flavor": "Google"}):
+            raise StoreUnreachable(
+                f"workspace {url}: this computer has no Google credentials",
+                hint="run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file",
+            )
+    elif url.startswith("s3://") and not any(environment.get(name) for name in _AWS_CREDENTIALS):
+        token = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        if not _serves(metadata or f"http://{_METADATA}", "PUT", "/latest/api/token", token):
+            raise StoreUnreachable(
+                f"workspace {url}: this computer has no AWS credentials",
+                hint="run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            )
+
+
+def _serves(address: str, method: str, path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a metadata server accepts the request: this computer is then a machine of that cloud."""
+    import http.client  # most commands need no bucket
+    from urllib.parse import urlsplit
+
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_PROBE_S)
+    try:
+        connection.request(method, path, headers=dict(headers))
+        answer = connection.getresponse()
+        return answer.status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def gs_provider(environment: Mapping[str, str]) -> Provider | None:

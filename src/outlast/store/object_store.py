@@ -61,6 +61,8 @@ def _open(url: str, access: StoreAccess) -> Any:
         if access.gs_key:
             return from_url(url, service_account_key=access.gs_key)
         provider = credentials.gs_provider(os.environ) if url.startswith("gs://") else None
+        if provider is None:
+            credentials.require_credentials(url, os.environ)
         return from_url(url, credential_provider=provider) if provider else from_url(url)
     # The variable of Google's own clients. Without a token, obstore would search for credentials before it writes.
     address = host if "://" in host else f"http://{host}"
@@ -71,15 +73,18 @@ def _open_s3(url: str, access: StoreAccess) -> Any:
     # The variables of Amazon's own clients, which also select other S3-compatible servers.
     endpoint = access.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
-    region = access.s3_region or credentials.store_region(url, os.environ, endpoint=endpoint)
+    # Machines get the region in their metadata, and the credentials from their role or as a key.
+    is_machine = bool(access.s3_region or access.s3_id)
+    provider = None if is_machine else credentials.s3_provider(os.environ)
+    if provider is None and not is_machine:
+        credentials.require_credentials(url, os.environ, metadata=metadata)
     given = {
         "endpoint": endpoint,
-        "region": region,
+        "region": access.s3_region or credentials.store_region(url, os.environ, endpoint=endpoint),
         "metadata_endpoint": metadata,
         "access_key_id": access.s3_id,
         "secret_access_key": access.s3_secret,
-        # Machines get the region in their metadata, and the credentials from their role or as a key.
-        "credential_provider": None if access.s3_region or access.s3_id else credentials.s3_provider(os.environ),
+        "credential_provider": provider,
     }
     plain = endpoint.startswith("http://") or metadata.startswith("http://")
     options: dict[str, Any] = {name: value for name, value in given.items() if value}

@@ -168,3 +168,34 @@ def test_google_credentials_that_obstore_reads_are_left_to_it(tmp_path: Path, ki
     path.write_text(json.dumps({"type": kind}))
     assert gs_provider({"GOOGLE_APPLICATION_CREDENTIALS": str(path)}) is None
     assert gs_provider({"CLOUDSDK_CONFIG": str(tmp_path / "nothing")}) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "hint"),
+    [
+        ("gs://bucket/place", "no Google credentials", "gcloud auth application-default login"),
+        ("s3://bucket/place", "no AWS credentials", "aws configure"),
+    ],
+)
+def test_a_computer_without_credentials_names_the_command_that_creates_some(
+    tmp_path: Path, url: str, why: str, hint: str
+) -> None:
+    # No server listens there, as on computers outside of the cloud.
+    nothing = {"GCE_METADATA_HOST": "127.0.0.1:9", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}
+    program = f"""
+from outlast.errors import StoreUnreachable
+from outlast.store.bucket import open_bucket
+try:
+    open_bucket({url!r}).get("key")
+except StoreUnreachable as problem:
+    print(problem.message, "hint:", problem.hint)
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **nothing},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert why in answer.stdout
+    assert hint in answer.stdout.partition("hint:")[2]
