@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.cli.run.burst import largest_offer
+from outlast.app.choice import largest_offer
 from outlast.clouds.cloud import Offer
 
 

@@ -8,15 +8,8 @@ from typing import cast
 
 import pytest
 
-from outlast.cli.run.choice import (
-    Wanted,
-    ask_above_usd,
-    checkpoint_warning,
-    choice_text,
-    confirm_choice,
-    next_commands,
-    ranked,
-)
+from outlast.app.choice import checkpoint_warning, ranked
+from outlast.cli.run.choice import Wanted, ask_above_usd, choice_text, confirm_choice, next_commands
 from outlast.clouds.cloud import Cloud, Offer, Requirements
 from outlast.errors import CloudError, UsageError
 from outlast.spec.parse import parse

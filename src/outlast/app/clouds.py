@@ -8,6 +8,7 @@ import weakref
 from outlast.app.user_config import export_networks
 from outlast.clouds import registry
 from outlast.clouds.registry import Clouds as Clouds
+from outlast.clouds.traits import known_clouds as known_clouds
 from outlast.workspace import Workspace
 
 _clouds: weakref.WeakKeyDictionary[Workspace, Clouds] = weakref.WeakKeyDictionary()

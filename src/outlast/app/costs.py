@@ -10,7 +10,12 @@ from typing import Any, cast
 import msgspec
 
 from outlast.app.clouds import clouds
-from outlast.billing.ledger import LedgerLine, after, grouped, total
+from outlast.billing.ledger import CAUSE_LABELS as CAUSE_LABELS
+from outlast.billing.ledger import CAUSES as CAUSES
+from outlast.billing.ledger import By as By
+from outlast.billing.ledger import LedgerLine, after
+from outlast.billing.ledger import grouped as grouped
+from outlast.billing.ledger import total as total
 from outlast.billing.ledger_store import LedgerStore, resource_lines
 from outlast.errors import UsageError
 from outlast.spec.quantity import duration_s

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from outlast.runs.outputs import OF_ATTEMPT
 from outlast.runs.state import RunState
 from outlast.store.bucket import Entry
-from outlast.workspace import Workspace
+from outlast.workspace import RunRequest, Workspace
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Offer
+    from outlast.formatting.run_summary import RunSummary
+
+Report = Callable[[str], None]
 
 
 def attempts_with_outputs(state: RunState) -> list[int]:
@@ -72,3 +81,31 @@ def newest_outputs(workspace: Workspace, run: str, *, also_current: bool = False
         }
         wanted = {**kept, **newer}
     return wanted
+
+
+def fetch_burst(workspace: Workspace, request: RunRequest, folder: str, offer: Offer, *, report: Report) -> RunSummary:
+    """Write the newest checkpoint and a summary of a run beside its outputs, and return the summary."""
+    from outlast.formatting.run_summary import summarize
+    from outlast.runs.checkpoints import restore
+
+    state = workspace.story(request.run).refresh()
+    if state.checkpoints:
+        newest_first = tuple(reversed(state.checkpoints))
+        _, problems = restore(workspace.bucket, request.run, newest_first, os.path.join(folder, "checkpoint"))
+        for problem in problems:
+            report(problem)
+    total = summarize(state, time.time())
+    summary = {
+        "run": request.run,
+        "ending": state.ending,
+        "command": request.spec.command,
+        "params": request.spec.params,
+        "machine": {"cloud": offer.cloud, "type": offer.type, "cpus": offer.cpus, "spot": offer.spot},
+        "seconds": total.wall_s,
+        "cost_usd": total.cost_usd,
+        "preemptions": total.preemptions,
+    }
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "burst.json"), "w", encoding="utf-8") as file:
+        json.dump(summary, file, indent=2)
+    return total

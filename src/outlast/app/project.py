@@ -65,6 +65,18 @@ def _in_folder(folder: str) -> Project | None:
     return None
 
 
+def packages_text(folder: str) -> str:
+    """Describe the file from which machines get their Python packages."""
+    from outlast.environments.detect import detect
+
+    found = detect(folder)
+    if not found.file:
+        return "found no uv.lock and no requirements.txt: machines of a cloud have Python without packages"
+    if found.kind == "conda":
+        return f"found {found.file}: it needs a machine image with micromamba or conda; default images have neither"
+    return f"found {found.file}: machines of a cloud get its packages, with Python {found.python}"
+
+
 def read_table(path: str) -> dict[str, Any]:
     import tomllib  # imported late: most commands find no file to read
 

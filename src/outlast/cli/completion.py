@@ -5,18 +5,17 @@ Names come from records and from this computer; completion never queries a cloud
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.clouds import known_clouds
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import complete_run
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.clouds.traits import known_clouds
-from outlast.errors import OutlastError, UsageError
+from outlast.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -64,19 +63,9 @@ def complete_cloud(_ctx: click.Context, _param: click.Parameter, beginning: str)
 
 def _images(ctx: click.Context) -> list[tuple[str, str]]:
     """Return image and family of local images, and of all images built from this workspace."""
-    from outlast.clouds.local.cloud import LocalCloud
-    from outlast.images.records import ImageRecords
+    from outlast.app.images import images_known_here
 
-    found: list[tuple[str, str]] = []
-    with contextlib.suppress(OutlastError):
-        found += [(image.name, image.family) for image in LocalCloud().images()]
-    with contextlib.suppress(OutlastError):
-        records = ImageRecords(find_workspace(ctx.params.get("workspace_url") or ""))
-        for digest in records.digests():
-            recipe, result = records.recipe(digest), records.result(digest)
-            if recipe is not None and result is not None:
-                found.append((result.image, recipe.spec.name))
-    return found
+    return images_known_here(lambda: find_workspace(ctx.params.get("workspace_url") or ""))
 
 
 VARIABLE = "_OUTLAST_COMPLETE"

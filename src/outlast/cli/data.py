@@ -2,50 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-
 import click
-import msgspec
 
+from outlast.app.data import put_data
 from outlast.cli.shared.command import RESUMABLE, command, command_group
 from outlast.cli.shared.terminal import note
-from outlast.errors import UsageError
 from outlast.formatting.quantities import size
-from outlast.store.bucket import Entry, check_key, open_bucket
-from outlast.store.parallel import in_parallel
-
-
-class LocalFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to copy: its path, its key below the destination, size and time of the last change."""
-
-    path: str
-    key: str
-    bytes: int
-    modified_at: float
-
-
-def files_below(source: str) -> list[LocalFile]:
-    """Return all files of a folder, or the file itself. Raises UsageError."""
-    if not os.path.exists(source):
-        raise UsageError(f"SOURCE: `{source}` does not exist", hint="pass a file or folder of this computer")
-    root = source if os.path.isdir(source) else os.path.dirname(os.path.abspath(source))
-    paths = [os.path.join(place, name) for place, _, names in os.walk(source, followlinks=True) for name in names]
-    found = []
-    for path in sorted(paths) if os.path.isdir(source) else [os.path.abspath(source)]:
-        info = os.stat(path)
-        key = check_key(os.path.relpath(path, root))
-        found.append(LocalFile(path=path, key=key, bytes=info.st_size, modified_at=info.st_mtime))
-    return found
-
-
-def changed(files: list[LocalFile], there: Mapping[str, Entry]) -> list[LocalFile]:
-    """Return the files that the bucket lacks, or has in another size or from before the last change."""
-    return [
-        file
-        for file in files
-        if (entry := there.get(file.key)) is None or entry.bytes != file.bytes or entry.modified_at < file.modified_at
-    ]
 
 
 @command(progress="copying", interrupt=RESUMABLE)
@@ -57,15 +19,10 @@ def put(source: str, destination: str) -> int:
     DESTINATION is gs://BUCKET/PATH, s3://BUCKET/PATH or a folder. Files that are there already are skipped, so that an
     interrupted copy can be repeated. Nothing is deleted.
     """
-    bucket = open_bucket(destination)
-    files = files_below(source)
-    if not files:
-        raise UsageError(f"SOURCE: `{source}` contains no files")
-    sent = changed(files, {entry.key: entry for entry in bucket.list("")})
-    in_parallel(lambda file: bucket.upload(file.key, file.path), sent)
-    skipped = f"; {len(files) - len(sent)} were there already" if len(sent) < len(files) else ""
-    count = "1 file" if len(sent) == 1 else f"{len(sent)} files"
-    click.echo(f"copied {count} ({size(sum(file.bytes for file in sent))}) to {destination}{skipped}")
+    done = put_data(source, destination)
+    skipped = f"; {done.skipped} were there already" if done.skipped else ""
+    count = "1 file" if done.files == 1 else f"{done.files} files"
+    click.echo(f"copied {count} ({size(done.bytes)}) to {destination}{skipped}")
     note(f"use it with `--data PATH={destination}`, or in `[data]` of outlast.toml")
     return 0
 

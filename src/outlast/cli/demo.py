@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.submission import submit_spec
+from outlast.app.supervision import new_supervisor
 from outlast.cli.run.follow import Follower
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import clouds, workspace_option
@@ -37,9 +39,6 @@ def demo(epochs: int, workspace_url: str) -> int:
 
     It runs on the local cloud. One preemption comes with a notice, one without. A timeline follows at the end.
     """
-    from outlast.submit.run import submit
-    from outlast.supervisor.loop import Supervisor
-
     workspace = find_workspace(workspace_url)
     note("A small neural network learns to separate two spirals on a spot machine of the local cloud.")
     note("The machine will be preempted twice: once with a notice, once without.\n")
@@ -55,9 +54,9 @@ def demo(epochs: int, workspace_url: str) -> int:
                 "checkpoint": {"path": "checkpoints"},
             }
         )
-        request = submit(workspace, clouds(), spec, environment=os.environ)
+        request = submit_spec(workspace, spec, source="demo")
     stop = threading.Event()
-    supervisor = Supervisor(workspace, clouds())
+    supervisor = new_supervisor(workspace)
     threading.Thread(target=supervisor.run, kwargs={"stop": stop}, daemon=True).start()
     threading.Thread(target=_preempt, args=(workspace, request.run, epochs), daemon=True).start()
     follower = Follower(workspace, request.run)
@@ -100,10 +99,10 @@ def _preempt(workspace: Workspace, run: str, epochs: int) -> None:
 
 def _epochs_trained(workspace: Workspace, run: str) -> int:
     """Return the highest epoch in the output of the trainer."""
-    from outlast.runs.logs import LogReader, attempts_with_logs
+    from outlast.app.following import attempts_to_read, log_pieces
 
-    for attempt in reversed(attempts_with_logs(workspace.bucket, run)):
-        tokens = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
+    for attempt in reversed(attempts_to_read(workspace, run, 0, follow=False)):
+        tokens = b"".join(log_pieces(workspace, run, attempt)).split()
         epochs = [after for before, after in itertools.pairwise(tokens) if before == b"epoch" and b"/" in after]
         if epochs:
             return int(epochs[-1].split(b"/")[0])

@@ -10,6 +10,7 @@ import tomllib
 
 import click
 
+from outlast.app.project import packages_text
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.project import FILE, Project, spec_of
 from outlast.cli.shared.terminal import note
@@ -147,22 +148,10 @@ def init(folder: str, force: bool, source: str) -> int:
     click.echo(f"wrote {path}")
     if not source and not _script(folder):
         note("found no script to run: set `command` in the file first")
-    note(_packages(folder))
+    note(packages_text(folder))
     there = "" if os.path.samefile(folder, ".") else f"cd {shlex.quote(folder)} && "
     note(f"next: review it, then start with `{there}{next_step}`")
     return 0
-
-
-def _packages(folder: str) -> str:
-    """Describe the file from which machines get their Python packages."""
-    from outlast.environments.detect import detect
-
-    found = detect(folder)
-    if not found.file:
-        return "found no uv.lock and no requirements.txt: machines of a cloud have Python without packages"
-    if found.kind == "conda":
-        return f"found {found.file}: it needs a machine image with micromamba or conda; default images have neither"
-    return f"found {found.file}: machines of a cloud get its packages, with Python {found.python}"
 
 
 def _refuse_if_there(folder: str, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.cli.cost.prices import ask
+from outlast.app.prices import ask
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.cloud import Range, Requirements
 

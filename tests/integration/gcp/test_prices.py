@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.cli.cost.prices import ask
+from outlast.app.prices import ask
 from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 

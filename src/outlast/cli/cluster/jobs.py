@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from outlast.cli.cluster.connect import ClusterCommand, command_argument, connect, needs_name, with_interpreter
-from outlast.cli.cluster.find import cluster_argument
+from outlast.cli.cluster.connect import ClusterCommand, command_argument, needs_name, with_interpreter
+from outlast.cli.cluster.find import cluster_argument, connect
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.project import parse_assignment
 from outlast.cli.shared.terminal import note, table
-from outlast.errors import CloudError, RunFailed
 from outlast.spec.quantity import describe_s
-
-if TYPE_CHECKING:
-    from outlast.app.types import Cluster, Clusters, InteractiveCloud
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POLL_S = 2.0
@@ -57,36 +53,18 @@ def submit(
     variables: tuple[str, ...],
 ) -> int:
     """Run COMMAND on the cluster NAME, in a copy of the local folder. Prints the id of the job."""
-    from outlast.cluster import jobs as work
-    from outlast.user import current_user
+    from outlast.app.clusters import follow_job, submit_jobs, wait_for_job
 
     command = with_interpreter(command, folder)
-    clusters, cloud, found = connect(workspace_url, name)
+    where = connect(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
-    code = work.upload(clusters, folder, note)
-    job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=current_user())
+    [(job_id, _)] = submit_jobs(where, [({}, command)], name=job_name, folder=folder, env=env, report=note)
     click.echo(job_id)
-    return _follow(clusters, cloud, found, job_id) if wait else 0
-
-
-def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id: str) -> int:
-    """Follow the job until it ends, and return its exit code. Raises RunFailed."""
-    from outlast.cluster import jobs as work
-    from outlast.cluster.status import is_over
-    from outlast.cluster.status import jobs as all_jobs
-
-    with interruptible():
-        work.follow(cloud, found, job_id, follow=True)
-    while True:
-        job = work.find(all_jobs(clusters, cloud, found), job_id)
-        if is_over(str(job["status"])):
-            break
-        time.sleep(_POLL_S)
-    if job["status"] == "SUCCEEDED":
+    if not wait:
         return 0
-    if job.get("exit_code"):
-        return int(job["exit_code"])
-    raise RunFailed(f"{job_id} is {job['status']}: {job.get('message') or 'no message from Ray'}")
+    with interruptible():
+        follow_job(where, job_id)
+    return wait_for_job(where, job_id)
 
 
 @command(
@@ -114,24 +92,18 @@ def matrix(
     """Submit COMMAND for every point of a grid: `{NAME}` is replaced by the value, else `--NAME=VALUE` is appended."""
     import json
 
-    from outlast.cluster import jobs as work
-    from outlast.user import current_user
+    from outlast.app.clusters import grid_of, submit_jobs
 
     command = with_interpreter(command, folder)
     given = dict(parse_assignment(text, option="--axis") for text in axes)
-    points = work.grid({axis: values.split(",") for axis, values in given.items()}, command)
-    clusters, cloud, found = connect(workspace_url, name)
+    points = grid_of({axis: values.split(",") for axis, values in given.items()}, command)
+    where = connect(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
-    code = work.upload(clusters, folder, note)
     made = []
-    for point, argv in points:
-        label = " ".join(f"{axis}={value}" for axis, value in point.items())
-        job_id = work.submit(
-            clusters, cloud, found, name=job_name, command=argv, code=code, env=env, who=current_user(), matrix=label
-        )
+    for job_id, point in submit_jobs(where, points, name=job_name, folder=folder, env=env, report=note):
         made.append({"id": job_id, **point})
         if not as_json:
-            click.echo(f"{job_id}  {label}")
+            click.echo(f"{job_id}  {' '.join(f'{axis}={value}' for axis, value in point.items())}")
     if as_json:
         click.echo(json.dumps(made, indent=2))
     return 0
@@ -149,10 +121,9 @@ def jobs(name: str, workspace_url: str, as_json: bool) -> int:
     """List the jobs of a cluster, the newest last. Jobs whose head was lost are marked as lost."""
     import json
 
-    from outlast.cluster.status import jobs as all_jobs
+    from outlast.app.clusters import jobs_of
 
-    clusters, cloud, found = connect(workspace_url, name)
-    found_jobs = all_jobs(clusters, cloud, found)
+    found_jobs = jobs_of(connect(workspace_url, name))
     if as_json:
         click.echo(json.dumps(found_jobs, indent=2))
         return 0
@@ -185,17 +156,6 @@ def _took(job: dict[str, Any]) -> str:
     return describe_s(max(0.0, (job.get("ended_at") or time.time()) - job["started_at"]))
 
 
-def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cluster, str]:
-    from outlast.cluster import jobs as work
-    from outlast.cluster.status import jobs as all_jobs
-
-    clusters, cloud, found = connect(workspace_url, name)
-    job = work.find(all_jobs(clusters, cloud, found), text)
-    if job["status"] in ("LOST", "UNSENT"):
-        raise RunFailed(f"{job['id']} is {job['status']}: {job.get('message')}")
-    return cloud, found, str(job["id"])
-
-
 @command(interrupt="stopped reading; the job and the cluster continue")
 @needs_name
 @click.argument("job", metavar="JOB")
@@ -203,11 +163,12 @@ def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cl
 @workspace_option
 def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
     """Print the output of JOB of the cluster NAME. JOB is an id, a prefix of one, or `last`."""
-    from outlast.cluster import jobs as work
+    from outlast.app.clusters import follow_job, live_job
 
-    cloud, found, job_id = _job(workspace_url, name, job)
+    where = connect(workspace_url, name)
+    job_id = live_job(where, job)
     with interruptible():
-        work.follow(cloud, found, job_id, follow=follow)
+        follow_job(where, job_id, follow=follow)
     return 0
 
 
@@ -217,12 +178,10 @@ def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
 @workspace_option
 def stop(name: str, job: str, workspace_url: str) -> int:
     """Stop JOB of the cluster NAME. The cluster continues."""
-    from outlast.cluster import jobs as work
-    from outlast.cluster.status import is_over
+    from outlast.app.clusters import live_job, stop_job
 
-    cloud, found, job_id = _job(workspace_url, name, job)
-    ran, status = work.stop(cloud, found, job_id)
-    if not is_over(status):
-        raise CloudError(f"{job_id} was stopped, but is still {status}", hint="repeat the command later")
+    where = connect(workspace_url, name)
+    job_id = live_job(where, job)
+    ran, status = stop_job(where, job_id)
     note(f"{job_id} is {status}" if ran else f"{job_id} had already ended: {status}")
     return 0

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.cluster.find import cluster_argument, find_cluster
-from outlast.cli.machine.find import interactive_cloud, interactive_clouds
+from outlast.cli.cluster.find import cluster_argument, clusters_in, find_cluster
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.sanitize import clear
-from outlast.cli.shared.terminal import find_workspace, money, note, report_damaged, table
+from outlast.cli.shared.terminal import money, note, report_damaged, table
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
     from outlast.app.types import Cluster, ClusterRow, ClusterStatus, NodeStatus
-
-_INTERVAL_S = 2.0
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ClusterRow]")
@@ -29,11 +26,10 @@ _INTERVAL_S = 2.0
 @workspace_option
 def list_command(workspace_url: str, as_json: bool) -> int:
     """List the clusters of this workspace: state, price per hour, cost so far."""
-    from outlast.cluster.listing import rows
-    from outlast.cluster.record import Clusters
+    from outlast.app.clusters import cluster_rows
 
-    clusters = Clusters(find_workspace(workspace_url))
-    found = rows(clusters, interactive_clouds(clusters.workspace))
+    clusters = clusters_in(workspace_url)
+    found = cluster_rows(clusters)
     if as_json:
         import msgspec
 
@@ -56,26 +52,15 @@ def list_command(workspace_url: str, as_json: bool) -> int:
 @workspace_option
 def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
     """Show a cluster: nodes, pending, failed and idle machines, usage, cost."""
-    from outlast.cluster.record import Clusters
-    from outlast.cluster.status import read_status
+    from outlast.app.clusters import status_of, watch_cluster
 
-    clusters = Clusters(find_workspace(workspace_url))
+    clusters = clusters_in(workspace_url)
     found = find_cluster(clusters, name)
     if not watch:
-        _print(found, read_status(clusters, interactive_cloud(found.cloud), found), as_json=as_json)
+        _print(found, status_of(clusters, found), as_json=as_json)
         return 0
-    from outlast.cluster.status import ClusterWatch
-
-    window = ClusterWatch(interactive_cloud(found.cloud), _INTERVAL_S)
-    try:
-        with interruptible():
-            while (now := clusters.find(found.name)) is not None and now.id == found.id:
-                snapshot = read_status(clusters, interactive_cloud(now.cloud), now, watch=window)
-                _print(now, snapshot, as_json=as_json, again=True)
-                if snapshot.unreachable:
-                    time.sleep(_INTERVAL_S)
-    finally:
-        window.close()
+    with interruptible():
+        watch_cluster(clusters, found, lambda now, snapshot: _print(now, snapshot, as_json=as_json, again=True))
     note(f"`{found.name}` is down")
     return 0
 

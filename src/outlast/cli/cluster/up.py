@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
-from outlast.cli.cluster.find import cluster_argument, cluster_options, find_cluster
+from outlast.cli.cluster.find import cluster_argument, cluster_options, clusters_in, find_cluster
 from outlast.cli.completion import complete_cloud
-from outlast.cli.machine.find import interactive_cloud, interactive_clouds
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import workspace_option
@@ -40,20 +38,18 @@ from outlast.errors import NoSuchRun
 @workspace_option
 def up(file: str, workspace_url: str, cloud_name: str, image: str, container: str, dry_run: bool, yes: bool) -> int:
     """Start a cluster from `[cluster]` in outlast.toml or from a Ray cluster file. Repeating it adopts its machines."""
-    from outlast.cluster.record import Clusters
-    from outlast.cluster.up import Up, check
+    from outlast.app.clusters import check_cluster, start_cluster
 
     options, notes = cluster_options(file, cloud_name, image=image, container=container)
     for line in notes:
         note(f"note: {line}")
-    clusters = Clusters(find_workspace(workspace_url))
-    cloud = interactive_cloud(options.spec.cloud)
+    workspace = find_workspace(workspace_url)
     if dry_run:
-        check(options, cloud, clusters.workspace.url)
+        check_cluster(workspace, options)
         _print_plan(options.spec)
         return 0
     with interruptible():
-        made = Up(clusters, cloud, options, report=note).run()
+        made = start_cluster(workspace, options, report=note)
     click.echo(made.name)
     note(f"run a command with `outlast cluster submit {made.name} -- COMMAND`, end it with `outlast cluster down`")
     return 0
@@ -78,15 +74,13 @@ def down(name: str, yes: bool, workspace_url: str) -> int:
 
     NAME is a cluster, or the file from which it was started.
     """
-    from outlast.cluster.down import take_down, without_record
-    from outlast.cluster.record import Clusters
+    from outlast.app.clusters import delete_stray, stop_cluster, stray_machines
 
-    clusters = Clusters(find_workspace(workspace_url))
-    known = interactive_clouds(clusters.workspace)
+    clusters = clusters_in(workspace_url)
     try:
         found = find_cluster(clusters, name)
     except NoSuchRun:
-        stray = without_record(clusters, known, name) if name and not os.path.exists(name) else []
+        stray = stray_machines(clusters, name)
         if not stray:
             raise
         names = ", ".join(machine.name for _, machine in stray)
@@ -95,13 +89,12 @@ def down(name: str, yes: bool, workspace_url: str) -> int:
             return 0
         for cloud, machine in stray:
             note(f"deleting {machine.name} ({machine.status}), which has no record")
-            cloud.delete(machine.name)
-            clusters.machine_records.remove(machine.name)
+            delete_stray(clusters, cloud, machine)
         return 0
     question = f"delete {found.name} on {found.cloud}: every machine, with its disk and its running jobs?"
     if not yes and not agreed(question):
         note("nothing was deleted")
         return 0
-    cost = take_down(clusters, {**known, found.cloud: interactive_cloud(found.cloud)}, found, report=note)
+    cost = stop_cluster(clusters, found, report=note)
     click.echo(f"{found.name} is down; total cost {money(cost)}")
     return 0

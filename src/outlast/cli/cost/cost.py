@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from outlast.app.costs import spending
-from outlast.billing.ledger import CAUSE_LABELS, CAUSES, By, grouped, total
+from outlast.app.costs import CAUSE_LABELS, CAUSES, By, grouped, spending, total
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.project import naming_options

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from outlast.billing.egress import rates
+from outlast.app.prices import (
+    DATE,
+    Requirements,
+    ask_clouds,
+    cheapest_first,
+    known_clouds,
+    location_of,
+    no_offers,
+    traffic_rates,
+)
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds, json_option, parse_option, workspace_option
+from outlast.cli.shared.options import json_option, parse_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note, table
-from outlast.clouds.cloud import Cloud, Offer, Requirements
-from outlast.clouds.geography import DATE
-from outlast.clouds.location import bucket_location
-from outlast.clouds.traits import known_clouds
-from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.formatting.quantities import gpu_text
 from outlast.spec import quantity
 from outlast.spec.duration import describe_s
-from outlast.store.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from outlast.app.prices import PriceAnswer
+    from outlast.app.types import Offer
 
 _ROWS = 30
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one cloud: its offers, each with the origin of its price, or why it has none."""
-
-    cloud: str
-    offers: tuple[Offer, ...] = ()
-    problem: str = ""
-    hint: str = ""
 
 
 @command(section="costs", progress="querying the clouds", interrupt=READ_ONLY, json="PriceList")
@@ -63,7 +62,7 @@ def prices(
     """
     kind, count = parse_option("--gpu", gpu, quantity.gpu_count, ("", 0))
     url = find_workspace(workspace_url).url
-    near = bucket_location(url, clouds())
+    near = location_of(url)
     needs = Requirements(
         cpus=parse_option("--cpus", cpus, quantity.number_range, Requirements().cpus),
         memory_gb=parse_option("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
@@ -75,11 +74,8 @@ def prices(
         anywhere="*" in zones,
     )
     kinds = [True, False] if spot is None else [spot]
-    answers = in_parallel(lambda name: ask(clouds()[name], needs, kinds), list(cloud_names or known_clouds()))
-    rows = [(answer, offer) for answer in answers for offer in answer.offers]
-    rows.sort(key=lambda row: (row[1].price_usd_per_hour, row[1].cloud, row[1].zone, row[1].type))
-    if not everything:
-        rows = _cheapest(rows)
+    answers = ask_clouds(cloud_names, needs, kinds)
+    rows = cheapest_first(answers, everything=everything)
     for answer in answers:
         if answer.problem:
             note(f"{answer.cloud}: {answer.problem}" + (f"; {answer.hint}" if answer.hint else ""))
@@ -88,23 +84,8 @@ def prices(
     elif rows:
         _print(rows, url, near, whole=everything)
     if not rows:
-        raise _no_offers(answers)
+        raise no_offers(answers)
     return 0
-
-
-def _no_offers(answers: Sequence[Answer]) -> OutlastError:
-    if all(answer.problem for answer in answers):
-        return CloudError("no cloud could be queried", hint="`outlast doctor` lists the problems")
-    return UsageError("no machine matches", hint="reduce the requirements, or use a range such as `8+`")
-
-
-def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
-    """Return the offers of a cloud, or its error."""
-    try:
-        found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]
-    except OutlastError as problem:
-        return Answer(cloud=cloud.name, problem=problem.message.partition("\n")[0], hint=problem.hint)
-    return Answer(cloud=cloud.name, offers=tuple(found))
 
 
 def source_text(offer: Offer) -> str:
@@ -115,20 +96,8 @@ def source_text(offer: Offer) -> str:
     return f"{source}, {describe_s(max(0.0, time.time() - offer.price_at))} old"
 
 
-def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
-    """Keep the cheapest zone of each type, spot and on demand."""
-    seen: set[tuple[str, str, bool]] = set()
-    kept = []
-    for answer, offer in rows:
-        key = (offer.cloud, offer.type, offer.spot)
-        if key not in seen:
-            seen.add(key)
-            kept.append((answer, offer))
-    return kept
-
-
-def _print(rows: list[tuple[Answer, Offer]], url: str, near: str, *, whole: bool) -> None:
-    shown = [offer for _, offer in (rows if whole else rows[:_ROWS])]
+def _print(rows: list[Offer], url: str, near: str, *, whole: bool) -> None:
+    shown = rows if whole else rows[:_ROWS]
     # One line per origin: the ages of its prices differ by zone.
     sources = list(dict.fromkeys(offer.price_source for offer in shown))
     cells = [
@@ -165,7 +134,7 @@ def _print(rows: list[tuple[Answer, Offer]], url: str, near: str, *, whole: bool
 
 def _traffic(offer: Offer, url: str, near: str) -> str:
     """Return the prices of traffic to and from the workspace; empty if it is free."""
-    here = rates(url, near, offer.cloud, offer.region)
+    here = traffic_rates(url, near, offer.cloud, offer.region)
     return f"${here.sent:.2f}, ${here.received:.2f}" if here.sent or here.received else ""
 
 
@@ -174,13 +143,13 @@ def _less(offer: Offer) -> str:
     return f"{1 - offer.price_usd_per_hour / on_demand_usd:.0%}" if offer.spot and on_demand_usd else ""
 
 
-def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], url: str, near: str) -> None:
+def _print_json(rows: list[Offer], answers: Sequence[PriceAnswer], url: str, near: str) -> None:
     import json
 
-    offers = [{**msgspec.structs.asdict(offer), "source": source_text(offer)} for _, offer in rows]
+    offers = [{**msgspec.structs.asdict(offer), "source": source_text(offer)} for offer in rows]
     for offer in offers:
         del offer["price_source"]
-        here = rates(url, near, offer["cloud"], offer["region"])
+        here = traffic_rates(url, near, offer["cloud"], offer["region"])
         offer |= {"sent_usd_per_gb": here.sent, "received_usd_per_gb": here.received}
     problems = {answer.cloud: answer.problem for answer in answers if answer.problem}
     click.echo(json.dumps({"offers": offers, "problems": problems}, indent=2))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from outlast.cli.db.connect import _find
+from outlast.app.databases import allow_access, revoke_access
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import database_argument
+from outlast.cli.shared.terminal import find_workspace
 from outlast.errors import UsageError
 
 
@@ -18,14 +19,9 @@ from outlast.errors import UsageError
 @workspace_option
 def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
     """Allow WHO to connect to the database NAME: an address, a network, a host, or ann=ADDRESS."""
-    from outlast.databases import access
-    from outlast.user import current_user
-
     if bool(who) == me:
         raise UsageError("expected WHO or --me: an address, a network, a host, or ann=ADDRESS")
-    cloud, records, record = _find(name, workspace_url)
-    entries = {cloud.databases.my_address(): current_user()} if me else access.read(who)
-    access.allow(cloud, records, record, entries)
+    entries = allow_access(find_workspace(workspace_url), name, who)
     for address, owner in entries.items():
         click.echo(f"{address}" + (f" ({owner})" if owner != address else "") + f" may connect to {name}")
     return 0
@@ -37,10 +33,7 @@ def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
 @workspace_option
 def revoke(name: str, who: str, workspace_url: str) -> int:
     """Revoke the access of WHO to the database NAME: an address, or all addresses of a person."""
-    from outlast.databases import access
-
-    cloud, records, record = _find(name, workspace_url)
-    _, out = access.revoke(cloud, records, record, who)
+    out = revoke_access(find_workspace(workspace_url), name, who)
     for address in out:
         click.echo(f"{address} may no longer connect to {name}")
     return 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from outlast.cli.db.connect import _find
+from outlast.app.databases import back_up, backup_to_restore, restore_backup
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import agreed, database_argument
-from outlast.cli.shared.terminal import note
-from outlast.errors import NotFound
+from outlast.cli.shared.terminal import find_workspace, note
 
 
 @command(progress="backing up", interrupt="the backup may still be created: `outlast db show NAME` lists all backups")
@@ -17,8 +16,7 @@ from outlast.errors import NotFound
 @workspace_option
 def backup(name: str, workspace_url: str) -> int:
     """Back up the database NAME, and print the id of the backup."""
-    cloud, _, record = _find(name, workspace_url)
-    made = cloud.databases.back_up(record.there)
+    made = back_up(find_workspace(workspace_url), name)
     note(f"{made.bytes / 1e6:.2f} MB; restore it with `outlast db restore {name} {made.id}`")
     click.echo(made.id)
     return 0
@@ -33,18 +31,11 @@ def backup(name: str, workspace_url: str) -> int:
 @workspace_option
 def restore(name: str, backup_id: str, yes: bool, workspace_url: str) -> int:
     """Restore the database NAME from BACKUP, or from the newest one. It asks first."""
-    cloud, _, record = _find(name, workspace_url)
-    known = cloud.databases.backups(record.there)
-    # After an interrupted restore the newest backup is the state before it: a repetition means the same backup again.
-    chosen = backup_id or cloud.databases.find(record.there).restoring or (known[-1].id if known else "")
-    if not chosen or chosen not in {one.id for one in known}:
-        ids = ", ".join(one.id for one in known) or "none"
-        raise NotFound(
-            f"`{name}` has no backup `{chosen}`" if chosen else f"`{name}` has no backup", hint=f"backups: {ids}"
-        )
+    workspace = find_workspace(workspace_url)
+    chosen = backup_to_restore(workspace, name, backup_id)
     if not yes and not agreed(f"restore {name} from {chosen}? Later changes are lost"):
         note("nothing was changed")
         return 0
-    cloud.databases.restore(record.there, chosen)
+    restore_backup(workspace, name, chosen)
     click.echo(f"restored {name} from {chosen}")
     return 0

@@ -6,12 +6,11 @@ import time
 
 import click
 
-from outlast.cli.db.connect import forget_certificates
+from outlast.app.databases import create_database, delete_database
 from outlast.cli.shared.command import STILL_BILLED, command
-from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import cloud_option, confirmed_record, database_argument, resource_records, size
-from outlast.cli.shared.terminal import money, note
-from outlast.clouds.traits import DEFAULT_CLOUD
+from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.spec.quantity import describe_s
 
 
@@ -31,18 +30,12 @@ def create(
     name: str, engine: str, zone: str, type_name: str, size_text: str, cloud_name: str, workspace_url: str
 ) -> int:
     """Create the database NAME and wait until it accepts connections."""
-    from outlast.databases import lifecycle
-    from outlast.user import current_user
-
-    records = resource_records(workspace_url, "database")
-    cloud = lifecycle.databases_of(clouds(records.workspace), cloud_name or DEFAULT_CLOUD)
     begun = time.monotonic()
-    record, made = lifecycle.create(
-        cloud,
-        records,
+    record, made = create_database(
+        find_workspace(workspace_url),
         name,
         engine="mysql" if engine == "mysql" else "postgres",
-        who=current_user(),
+        cloud=cloud_name,
         zone=zone,
         type=type_name,
         size_gb=size("--size", size_text) if size_text else 10.0,
@@ -60,12 +53,9 @@ def create(
 @workspace_option
 def delete(name: str, yes: bool, workspace_url: str) -> int:
     """Delete the database NAME with its data and all its backups. It asks first."""
-    from outlast.databases import lifecycle
-
     records = resource_records(workspace_url, "database")
     record = confirmed_record(records, name, loses="its data and its backups", yes=yes)
     if record is not None:
-        lifecycle.delete(lifecycle.databases_of(clouds(records.workspace), record.cloud), records, record)
-        forget_certificates(name)
+        delete_database(records, record)
         click.echo(f"deleted {name}")
     return 0

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.databases import database_details
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.resources import database_argument, list_resources, print_json, resource_records
-from outlast.cli.shared.terminal import money
-from outlast.clouds.traits import traits_of
+from outlast.cli.shared.terminal import find_workspace, money
 
 if TYPE_CHECKING:
     from outlast.app.types import Database, ResourceRecord, ResourceRecords
@@ -44,13 +44,9 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
     """Show the database NAME: address, cost, access, backups; not its password."""
     import msgspec
 
-    from outlast.databases import lifecycle
-
-    records = resource_records(workspace_url, "database")
-    record = records.get(name)
-    found, state, why = _status(records, record)
-    cloud = lifecycle.databases_of(clouds(records.workspace), record.cloud)
-    backups = list(cloud.databases.backups(record.there)) if found is not None else []
+    details = database_details(find_workspace(workspace_url), name)
+    record, found, state, why = details.record, details.found, details.state, details.why
+    backups = details.backups
     if as_json:
         data = msgspec.to_builtins(record) | {
             "state": state,
@@ -65,11 +61,7 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
         lines += [f"  address   {found.host}:{found.port}, TLS only", f"  version   {found.version}"]
     lines += [f"  cost      {money(record.usd_per_month)} a month", f"  owner     {record.who}"]
     who = [f"{address}" + (f" ({owner})" if owner != address else "") for address, owner in record.allowed.items()]
-    lines += [f"  allowed   {', '.join(who) or 'only ' + _inside(record)}"]
+    lines += [f"  allowed   {', '.join(who) or 'only ' + details.inside}"]
     lines += [f"  backup    {b.id}  {b.bytes / 1e6:.2f} MB" for b in backups]
     click.echo("\n".join(lines))
     return 0
-
-
-def _inside(record: ResourceRecord) -> str:
-    return f"machines of {record.cloud}" if traits_of(record.cloud).remote else "this computer and its machines"

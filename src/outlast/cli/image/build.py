@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from outlast.cli.image.find import image_cloud
+from outlast.app.images import build_image, built_image, check_recipe, read, recipe_of
+from outlast.app.images import with_image as fill_image
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
-from outlast.cli.shared.options import json_option, workspace_option
-from outlast.cli.shared.project import Project, load_project, read_table
+from outlast.cli.shared.options import json_option, parse_option, workspace_option
+from outlast.cli.shared.project import Project
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import NotFound, SpecError, UsageError
 from outlast.spec.quantity import duration_s
 
 if TYPE_CHECKING:
     from outlast.app.types import Image, InteractiveCloud, Recipe, Workspace
-    from outlast.spec.spec import ImageSpec, Spec
-
-
-def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
-    """Find a recipe by file, by name or in the project file; return it with its folder and its source."""
-    from outlast.spec.image import parse_image
-
-    if what and (os.path.isfile(what) or what.endswith(".toml")):
-        if not os.path.isfile(what):
-            raise UsageError(f"no such file: `{what}`", hint="give a recipe: see `[image]` in docs/spec.md")
-        table = read_table(what)
-        own = {"image": table["image"]} if "command" in table and "image" in table else table
-        return parse_image(own, source=what), os.path.dirname(os.path.abspath(what)), what
-    project = load_project()
-    found = _project_recipe(project)
-    if found is None:
-        named = f"`{what}` is not a file, and " if what else ""
-        lacks = f"{project.source} has no `[image]`" if project.table else "found no `outlast.toml` with `[image]`"
-        raise UsageError(named + lacks, hint="write a recipe: see docs/images.md")
-    if what and what != found.name:
-        raise UsageError(
-            f"no such file: `{what}`; the recipe in {project.source} is called `{found.name}`",
-            hint=f"`outlast image build {found.name}`, or the path of another recipe",
-        )
-    return found, project.folder, project.source
-
-
-def _project_recipe(project: Project) -> ImageSpec | None:
-    from outlast.spec.image import parse_image
-
-    if "image" not in project.table:
-        return None
-    recipe = project.table["image"]
-    if isinstance(recipe, dict):
-        machine = project.table.get("machine", {})
-        cloud = machine.get("cloud", DEFAULT_CLOUD) if isinstance(machine, dict) else DEFAULT_CLOUD
-        recipe = {"name": project.name, "cloud": cloud, **recipe}
-    return parse_image({"image": recipe}, source=project.source)
-
-
-def read(spec: ImageSpec, folder: str, source: str) -> tuple[InteractiveCloud, Recipe]:
-    """Resolve the base image and read the files of a recipe. Raises SpecError, UsageError."""
-    from outlast.images.recipe import read_recipe
-
-    cloud = image_cloud(spec.machine.cloud)
-    try:
-        found = cloud.image(spec.base or "base")
-    except NotFound as problem:
-        raise SpecError([f"[image] base: {problem.message}"], source=source, hint=problem.hint) from problem
-    return cloud, read_recipe(spec, folder=folder, base=found, source=source)
+    from outlast.spec.spec import Spec
 
 
 @command(
@@ -102,17 +51,11 @@ def build(
     as_json: bool,
 ) -> int:
     """Build the image of a recipe, unless it exists. Prints its name."""
-    from outlast.images.build import check_cloud
-    from outlast.images.builder import BuildOptions, find_built
-
-    try:
-        keep_s = duration_s(keep_on_failure) if keep_on_failure else 0.0
-    except ValueError as problem:
-        raise UsageError(f"--keep-on-failure: {problem}") from problem
+    keep_s = parse_option("--keep-on-failure", keep_on_failure, duration_s, 0.0)
     cloud, found = read(*recipe_of(recipe))
-    there = find_built(cloud, found)
+    there = built_image(cloud, found)
     if dry_run:
-        check_cloud(cloud, found)
+        check_recipe(cloud, found)
         note(f"`{found.image}` " + ("already exists" if there else f"would be built from `{found.base}`"))
         _print_image(found.image, found, built=False, as_json=as_json)
         return 0
@@ -122,8 +65,17 @@ def build(
             note(f"it is retired; `outlast image promote {there.name}` makes it the current image of `{there.family}`")
         _print_image(there.name, found, built=False, as_json=as_json)
         return 0
-    build_options = BuildOptions(keep=keep, keep_on_failure_s=keep_s, again=again)
-    made = _ensure(find_workspace(workspace_url), cloud, found, build_options=build_options, quiet=quiet)
+    with interruptible():
+        made = build_image(
+            find_workspace(workspace_url),
+            cloud,
+            found,
+            keep=keep,
+            keep_on_failure_s=keep_s,
+            again=again,
+            report=note,
+            show=(lambda _: None) if quiet else _show,
+        )
     _print_image(made.name, found, built=True, as_json=as_json)
     return 0
 
@@ -139,42 +91,16 @@ def _print_image(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> No
         click.echo(name)
 
 
-def _ensure(
-    workspace: Workspace, cloud: InteractiveCloud, recipe: Recipe, *, build_options: Any = None, quiet: bool = False
-) -> Image:
-    from outlast.images.build import BuildRequest
-    from outlast.images.builder import BuildOptions
-    from outlast.user import current_user
-
-    request = BuildRequest(
-        workspace,
-        cloud,
-        recipe,
-        who=current_user(),
-        report=note,
-        show=(lambda _: None) if quiet else (lambda line: note(f"   {line}")),
-        options=build_options or BuildOptions(),
-    )
-    with interruptible():
-        return request.ensure()
+def _show(line: str) -> None:
+    note(f"   {line}")
 
 
 def with_image(workspace: Workspace, spec: Spec, project: Project) -> Spec:
     """Return the spec with the image of its recipe; build the image if it is missing."""
-    import msgspec
 
-    if spec.image is None or spec.machine.image not in ("", spec.image.name):
-        return spec
-    cloud, recipe = read(spec.image, project.folder, project.source)
-    if cloud.name != spec.machine.cloud:
-        raise UsageError(
-            f"the image is built on `{cloud.name}`, but the run needs `{spec.machine.cloud}`",
-            hint="name the same cloud in `[image]` and `[machine]`",
-        )
-    from outlast.images.builder import find_built
-
-    there = find_built(cloud, recipe)
-    if there is None:
+    def build_first(cloud: InteractiveCloud, recipe: Recipe) -> Image:
         note(f"building the image `{recipe.image}` first")
-        there = _ensure(workspace, cloud, recipe)
-    return msgspec.structs.replace(spec, machine=msgspec.structs.replace(spec.machine, image=there.name))
+        with interruptible():
+            return build_image(workspace, cloud, recipe, report=note, show=_show)
+
+    return fill_image(spec, project, build=build_first)

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.images import image_to_delete, surplus_images
 from outlast.cli.completion import complete_family, complete_image
-from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.errors import NoSuchRun, UsageError
+from outlast.errors import UsageError
 from outlast.formatting.quantities import size
-
-if TYPE_CHECKING:
-    from outlast.app.types import Image, InteractiveCloud, Workspace
-
-
-def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[str]]:
-    """Return the users of each image: live runs of this workspace, and machines that booted from it."""
-    from outlast.images.build import built_from
-    from outlast.images.family import current
-
-    users = {name: [f"machine {m.name}" for m in found] for name, found in built_from(cloud, images).items()}
-    for run in sorted({*workspace.heartbeats(), *workspace.wakeups()}):
-        try:
-            wanted = workspace.request(run).spec.machine
-        except NoSuchRun:
-            continue
-        if wanted.cloud != cloud.name or not wanted.image:
-            continue
-        meant = current(images, wanted.image)
-        name = meant.name if meant is not None else wanted.image
-        users.setdefault(name, []).append(f"run {run}")
-    return users
 
 
 @command(progress="deleting the image", interrupt=UNCERTAIN)
@@ -47,21 +23,8 @@ def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image
 @workspace_option
 def delete(workspace_url: str, name: str, yes: bool, force: bool) -> int:
     """Delete an image. Machines that booted from it continue."""
-    from outlast.images.family import current
-
-    cloud, found = find_image(name)
-    if found.name != name:
-        raise UsageError(f"`{name}` is a family; its newest member is `{found.name}`", hint="name the image itself")
-    images = list(cloud.images())
-    runs = [user for user in _users(find_workspace(workspace_url), cloud, images).get(name, []) if "run" in user[:4]]
-    if runs and not force:
-        raise UsageError(f"`{name}` is needed by {', '.join(runs)}", hint="cancel it first, or use --force")
-    question = f"delete {name}?"
-    now = current(images, found.family) if found.family else None
-    if now is not None and now.name == name:
-        heir = current([i for i in images if i.name != name], found.family)
-        after = f"becomes `{heir.name}`" if heir else "has no image then"
-        question = f"delete {name}, the current image of its family? `{found.family}` {after}."
+    cloud, remark = image_to_delete(find_workspace(workspace_url), name, force=force)
+    question = f"delete {name}{remark or '?'}"
     if not yes and not _agreed(question):
         note("nothing was deleted")
         return 0
@@ -85,16 +48,9 @@ def _agreed(question: str) -> bool:
 @workspace_option
 def prune(workspace_url: str, keep: int, family: str, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Delete the oldest images of each family, except current ones and those in use."""
-    from outlast.images.family import surplus
-
     if keep < 1:
         raise UsageError(f"--keep: {keep} must be at least 1")
-    workspace = find_workspace(workspace_url)
-    doomed: list[tuple[InteractiveCloud, Image]] = []
-    for cloud in image_clouds().values():
-        images = list(cloud.images())
-        used = _users(workspace, cloud, images)
-        doomed += [(cloud, image) for image in surplus(images, keep=keep, used=used, family=family)]
+    doomed = surplus_images(find_workspace(workspace_url), keep=keep, family=family)
     if as_json:
         import json
 

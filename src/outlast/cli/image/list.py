@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
+from outlast.app.images import build_records, find_image, image_row, list_images
 from outlast.cli.completion import complete_family, complete_image
-from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
 from outlast.errors import UsageError
 from outlast.formatting.quantities import size
 from outlast.spec.quantity import describe_s
-
-if TYPE_CHECKING:
-    from outlast.app.types import Image, InteractiveCloud
-
-
-def _images(family: str = "") -> list[tuple[InteractiveCloud, Image]]:
-    from outlast.images.family import members
-
-    found: list[tuple[InteractiveCloud, Image]] = []
-    for cloud in image_clouds().values():
-        images = list(cloud.images())
-        families = sorted({image.family for image in images})
-        for name in families:
-            if not family or name == family:
-                found += [(cloud, image) for image in members(images, name)]
-    return found
-
-
-def _row(cloud: InteractiveCloud, image: Image, images: Sequence[Image]) -> dict[str, object]:
-    from outlast.images.builder import LABEL_RECIPE
-    from outlast.images.family import current
-
-    now = current(images, image.family) if image.family else None
-    return {
-        "image": image.name,
-        "family": image.family,
-        "current": now is not None and now.name == image.name,
-        "retired": image.retired,
-        "cloud": cloud.name,
-        "bytes": image.bytes,
-        "created_at": image.created_at,
-        "digest": image.labels.get(LABEL_RECIPE, ""),
-        "description": image.description,
-    }
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ImageRow]")
@@ -59,8 +25,8 @@ def _row(cloud: InteractiveCloud, image: Image, images: Sequence[Image]) -> dict
 @json_option
 def list_command(family: str, as_json: bool) -> int:
     """List the images of all clouds, the newest of each family first."""
-    found = _images(family)
-    rows = [_row(cloud, image, [i for c, i in found if c is cloud]) for cloud, image in found]
+    found = list_images(family)
+    rows = [image_row(cloud, image, [i for c, i in found if c is cloud]) for cloud, image in found]
     if as_json:
         import json
 
@@ -87,23 +53,16 @@ def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
     """Show an image, or the newest of a family: recipe, digest, size, builder, date, scrubbed paths."""
     import msgspec
 
-    from outlast.images.builder import LABEL_RECIPE
-    from outlast.images.records import ImageRecords
-
     cloud, found = find_image(name)
-    records = ImageRecords(find_workspace(workspace_url))
-    digest = found.labels.get(LABEL_RECIPE, "")
+    row = image_row(cloud, found, list(cloud.images()))
+    recipe, result, text = build_records(find_workspace(workspace_url), str(row["digest"]))
     if with_log:
-        text = records.log(digest) if digest else ""
         if not text:
             raise UsageError(
                 f"this workspace has no log of `{found.name}`", hint="it may have been built in another workspace"
             )
         click.echo(text, nl=False)
         return 0
-    recipe = records.recipe(digest) if digest else None
-    result = records.result(digest) if digest else None
-    row = _row(cloud, found, list(cloud.images()))
     row["recipe"] = msgspec.to_builtins(recipe)
     row["result"] = msgspec.to_builtins(result)
     if as_json:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from outlast.app.choice import with_largest_machine
+from outlast.app.outputs import fetch_burst
+from outlast.app.submission import submit_spec
 from outlast.cli.run.choice import Wanted, confirm_choice, yes_option
 from outlast.cli.run.embedded_supervisor import ensure_supervised
 from outlast.cli.run.foreground import follow_to_end
@@ -22,20 +22,15 @@ from outlast.cli.shared.options import clouds, workspace_option
 from outlast.cli.shared.progress import working
 from outlast.cli.shared.project import blaming_options, load_project, report_source, spec_of
 from outlast.cli.shared.terminal import find_workspace, money, note
-from outlast.errors import OutlastError, SpecError
-from outlast.formatting.run_summary import summarize
-from outlast.runs.checkpoints import restore
-from outlast.spec.command import argv_of, fills
+from outlast.errors import OutlastError
+from outlast.spec.command import argv_of
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from outlast.app.types import Cloud, Offer, RunRequest, Workspace
+    from outlast.app.types import Offer, RunRequest, Workspace
 
 _USD_PER_HOUR_MAX = 5.0
-
-# A machine whose cores cost more than this times the cheapest is large in something that a burst does not use.
-_PRICE_PER_CORE_RATIO_MAX = 1.5
 
 
 @command(section="runs", interrupt=RUN_CONTINUES)
@@ -74,9 +69,9 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, **
         from outlast.cli.image.build import with_image
 
         spec = with_image(workspace, spec, project)
-    spec, offer = _with_largest_machine(spec, available, most, project.source)
+    spec, offer = with_largest_machine(spec, available, usd_per_hour_max=most, source=project.source)
     confirm_choice(available, [Wanted(spec=spec)], url=workspace.url, yes=yes, quiet=quiet)
-    request = _submit(workspace, available, spec, project.source)
+    request = _submit(workspace, spec, project.source)
     kind = "spot" if offer.spot else "on demand"
     if not quiet:
         note(f"outlast: burst: {offer.type}, {offer.cpus:g} cores, {kind}, ${offer.price_usd_per_hour:.4f}/h")
@@ -90,71 +85,14 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], yes: bool, **
     return code
 
 
-def largest_offer(offers: Sequence[Offer], *, usd_per_hour_max: float, gpu: bool = False) -> Offer | None:
-    """Return the offer with the most cores within the price, of equals the cheapest; None if all cost too much.
-
-    Offers with GPUs count only if `gpu` is set, and offers that cost much more per core than others do not count.
-    """
-    fitting = [o for o in offers if (gpu or not o.gpus) and 0 < o.price_usd_per_hour <= usd_per_hour_max and o.cpus]
-    if not fitting:
-        return None
-    cheapest = min(o.price_usd_per_hour / o.cpus for o in fitting)
-    sensible = [o for o in fitting if o.price_usd_per_hour / o.cpus <= cheapest * _PRICE_PER_CORE_RATIO_MAX]
-    return max(sensible, key=lambda o: (o.cpus, -o.price_usd_per_hour))
-
-
-def _with_largest_machine(spec: Spec, available: Mapping[str, Cloud], most: float, source: str) -> tuple[Spec, Offer]:
-    """Choose the machine; return the spec with its type, and the offer."""
-    machine = spec.machine
-    cloud = available.get(machine.cloud)
-    if cloud is None:
-        raise SpecError([f"[machine] cloud: unknown cloud `{machine.cloud}`"], source=source)
-    offers = cloud.offers(machine.needs(spot=machine.spot))
-    chosen = largest_offer(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
-    if chosen is None:
-        if not offers:
-            raise SpecError(
-                [f"[machine]: no machine of `{machine.cloud}` matches; reduce the requirements"], source=source
-            )
-        least = min(offer.price_usd_per_hour for offer in offers)
-        raise OutlastError(
-            f"every matching machine costs more than ${most:g}/h; the cheapest costs ${least:.2f}/h",
-            hint="raise --most, or reduce --cpus",
-        )
-    params = {**spec.params, **({"cpus": int(chosen.cpus)} if fills(spec.command, "cpus") else {})}
-    machine = msgspec.structs.replace(machine, type=chosen.type)
-    return msgspec.structs.replace(spec, machine=machine, params=params), chosen
-
-
-def _submit(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> RunRequest:
-    from outlast.submit.run import submit
-
+def _submit(workspace: Workspace, spec: Spec, source: str) -> RunRequest:
     with ensure_supervised(workspace), working("sending the code"):
-        return submit(workspace, available, spec, environment=os.environ, source=source, report=note)
+        return submit_spec(workspace, spec, source=source, report=note)
 
 
 def _fetch_results(workspace: Workspace, request: RunRequest, place: str, offer: Offer, *, quiet: bool) -> None:
     """Write the newest checkpoint and a summary of the run beside the outputs."""
-    state = workspace.story(request.run).refresh()
-    if state.checkpoints:
-        newest_first = tuple(reversed(state.checkpoints))
-        _, problems = restore(workspace.bucket, request.run, newest_first, os.path.join(place, "checkpoint"))
-        for problem in problems:
-            note(f"outlast: {problem}")
-    total = summarize(state, time.time())
-    summary = {
-        "run": request.run,
-        "ending": state.ending,
-        "command": request.spec.command,
-        "params": request.spec.params,
-        "machine": {"cloud": offer.cloud, "type": offer.type, "cpus": offer.cpus, "spot": offer.spot},
-        "seconds": total.wall_s,
-        "cost_usd": total.cost_usd,
-        "preemptions": total.preemptions,
-    }
-    os.makedirs(place, exist_ok=True)
-    with open(os.path.join(place, "burst.json"), "w", encoding="utf-8") as file:
-        json.dump(summary, file, indent=2)
+    total = fetch_burst(workspace, request, place, offer, report=lambda text: note(f"outlast: {text}"))
     if not quiet:
         note(f"outlast: burst: {describe_s(total.wall_s)}, {money(total.cost_usd)}; results in {place}")
 

@@ -8,28 +8,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
+from outlast.app.choice import checkpoint_warning, is_billed, offers_for, script_text
 from outlast.cli.shared.terminal import note, table
-from outlast.clouds.cloud import Cloud, Offer
-from outlast.clouds.geography import distance
-from outlast.clouds.location import with_location
-from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, UsageError
 from outlast.formatting.quantities import gpu_text
-from outlast.spec.command import script_of
-from outlast.spec.spec import MachineSpec, Spec
+from outlast.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from outlast.app.types import Cloud, Offer
 
 F = TypeVar("F", bound=Callable[..., Any])
 ASK_VARIABLE = "OUTLAST_ASK_ABOVE_USD"
 _ASK_ABOVE_USD = 5.0
 # Alternatives that the table shows beside the first choice.
 _NEXT = 2
-# A program that mentions one of these saves without `[checkpoint] path`.
-_SAVES = ("OUTLAST_CHECKPOINT_DIR", "import outlast", "from outlast")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +41,6 @@ def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask, whatever the machines cost.")(command)
 
 
-def ranked(machine: MachineSpec, offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers in the order in which a supervisor tries them for a new run."""
-    from outlast.supervisor.choose import near_cheapest  # imported late: free machines do not need it
-
-    preferred = [zone for zone in machine.zones if zone != "*"]
-
-    def rank(offer: Offer) -> tuple[int, int, int, float]:
-        places = [preferred.index(place) for place in (offer.zone, offer.region) if place in preferred]
-        place, away = min(places, default=len(preferred)), distance(offer.region, machine.near)
-        return machine.clouds.index(offer.cloud), place, away, offer.price_usd_per_hour
-
-    return sorted(near_cheapest(tuple(offers), machine.near), key=rank)
-
-
 def confirm_choice(
     clouds: Mapping[str, Cloud], wanted: Sequence[Wanted], *, url: str, yes: bool = False, quiet: bool = False
 ) -> None:
@@ -66,13 +49,13 @@ def confirm_choice(
     Without a terminal nothing is printed or asked. A request that no offer meets is left to the checks of `submit`.
     """
     for one in wanted:
-        if not quiet and (text := checkpoint_warning(one.spec, _script_text(one.spec))) and _is_shown(one.spec):
+        if not quiet and (text := checkpoint_warning(one.spec, script_text(one.spec))) and _is_shown(one.spec):
             note(f"warning: {one.task + ': ' if one.task else ''}{text}")
-    billed = [one for one in wanted if _is_billed(one.spec)]
+    billed = [one for one in wanted if is_billed(one.spec)]
     if quiet or not billed or not sys.stderr.isatty():
         return
     try:
-        choices = [(one, _offers(clouds, with_location(one.spec, url, clouds))) for one in billed]
+        choices = [(one, offers_for(clouds, one.spec, url=url)) for one in billed]
     except OutlastError:
         return
     choices = [(one, offers) for one, offers in choices if offers]
@@ -129,17 +112,6 @@ def _cells(role: str, offer: Offer) -> list[str]:
     ]
 
 
-def checkpoint_warning(spec: Spec, script: str) -> str:
-    """Return what a preemption will do to a spot run that names no checkpoint; empty if it need not be warned about."""
-    serves = spec.member is not None and bool(spec.member.until)
-    if not spec.machine.spot or spec.checkpoint.path or serves or any(sign in script for sign in _SAVES):
-        return ""
-    return (
-        "no checkpoint path: after a preemption the command starts again from the beginning, and the run fails after "
-        f"{spec.limits.no_progress} attempts without progress; add `--checkpoint PATH`, or `--on-demand`"
-    )
-
-
 def next_commands(run: str) -> str:
     """Return the commands that a user needs after the submission of a run."""
     return (
@@ -148,33 +120,6 @@ def next_commands(run: str) -> str:
     )
 
 
-def _is_billed(spec: Spec) -> bool:
-    return not all(traits_of(name).free for name in spec.machine.clouds)
-
-
 def _is_shown(spec: Spec) -> bool:
     """Return whether a warning is due: always for money, else only to a user who reads it."""
-    return _is_billed(spec) or sys.stderr.isatty()
-
-
-def _script_text(spec: Spec) -> str:
-    """Return the beginning of the script that the command runs; empty if it cannot be read."""
-    script = script_of(spec.command)
-    if not script or spec.code.git:
-        return ""
-    try:
-        with open(os.path.join(spec.code.path, script), encoding="utf-8", errors="replace") as file:
-            return file.read(1_000_000)
-    except OSError:
-        return ""
-
-
-def _offers(clouds: Mapping[str, Cloud], spec: Spec) -> list[Offer]:
-    machine = spec.machine
-    found = [
-        offer
-        for name in machine.clouds
-        if name in clouds
-        for offer in clouds[name].offers(machine.needs_on(name, spot=machine.spot))
-    ]
-    return ranked(machine, found)
+    return is_billed(spec) or sys.stderr.isatty()

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.app.dry_run import dry_run
-from outlast.billing.egress import egress_text
+from outlast.app.planning import describe, plan_of, traffic_text
 from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
-from outlast.cli.shared.options import clouds, complete_run, json_option, workspace_option
+from outlast.cli.shared.options import complete_run, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
-from outlast.clouds.location import bucket_location
-from outlast.clouds.traits import traits_of
-from outlast.errors import OutlastError
-from outlast.policy.explain import explain
 from outlast.spec.quantity import describe_s
-from outlast.supervisor.deadline import forecast, policy_view
-from outlast.supervisor.world import PlaceAttempt, describe
 
 if TYPE_CHECKING:
     from outlast.app.types import Explanation, Option, RunView, Step, Workspace
@@ -37,11 +31,6 @@ def _step_data(step: Step) -> dict[str, object]:
     return {"step": data.pop("type").lower(), **data, "text": describe(step)}
 
 
-def _crossing(url: str, step: PlaceAttempt) -> str:
-    """Describe the price of the data that crosses between the machine and the workspace; empty if it is free."""
-    return egress_text(url, bucket_location(url, clouds()), step.offer.cloud, step.offer.region)
-
-
 def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str, url: str = "") -> None:
     if as_json:
         import json
@@ -51,7 +40,7 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
         click.echo(nothing)
     else:
         for step in steps:
-            crossing = _crossing(url, step) if isinstance(step, PlaceAttempt) else ""
+            crossing = traffic_text(url, step) if url else ""
             click.echo(describe(step) + (f"; {crossing}" if crossing else ""))
 
 
@@ -83,24 +72,11 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
 
 def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> int:
     """Print the choice for one run and its reasons; return the exit code."""
-    run = workspace.find(run_name)
-    state = workspace.story(run).refresh()
-    if state.ending:
-        raise OutlastError(
-            f"{run} has ended ({state.ending}), so nothing is planned for it", hint=f"see `outlast show {run}`"
-        )
-    world, steps = dry_run(workspace)
-    for cloud, why in world.unreachable.items():
+    found = plan_of(workspace, run_name)
+    view, mine, explanation, known = found.view, found.steps, found.explanation, found.forecast
+    environment = found.environment
+    for cloud, why in found.unreachable.items():
         note(f"{cloud} cannot be reached: {why}")
-    view = next((view for view in world.runs if view.run == run), None)
-    if view is None:
-        raise OutlastError(f"{run} cannot be read now", hint="try again, or see `outlast doctor`")
-    seen = policy_view(world, view)
-    explanation = explain(seen) if seen is not None else None
-    mine = [step for step in steps if getattr(step, "run", "") == run]
-    environment = _environment(workspace, run)
-    expected = forecast(view.spec, view.state, world.now) if view.spec.uses_policy else None
-    known = expected.describe() if expected is not None else ""
     sources = list(dict.fromkeys(source_text(offer) for offer in (*view.spot_offers, *view.on_demand_offers)))
     prices = "; ".join(sources[:_SOURCES_MAX])
     if as_json:
@@ -111,18 +87,6 @@ def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> 
         lines += [f"prices: {prices}"] if prices else []
         click.echo("\n".join([*lines, f"environment: {environment}"] if environment else lines))
     return 0
-
-
-def _environment(workspace: Workspace, run: str) -> str:
-    """Describe the run's packages, and where machines find them; empty without an environment."""
-    request = workspace.request(run)
-    record = request.code.environment
-    if record is None or not record.packages:
-        return record.describe() if record else ""
-    if all(traits_of(cloud).shares_host_files for cloud in request.spec.machine.clouds):
-        return f"{record.describe()}: built on this computer"
-    packed = any(name.endswith(".json") for name in workspace.bucket.children(f"environments/{record.digest}/"))
-    return f"{record.describe()}: " + ("cached in the workspace" if packed else "the first machine builds it")
 
 
 def _as_text(view: RunView, steps: list[Step], explanation: Explanation | None, known: str) -> list[str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.sweeps import find_sweep, search_of
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import rows, sweep_argument, trials_text
 from outlast.errors import OutlastError, UsageError
 

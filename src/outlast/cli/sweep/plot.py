@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.app.sweeps import better, find_sweep, search_of
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.curves import missing_package, write_picture
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import colours, find_workspace
-from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import short, sweep_argument
 from outlast.errors import OutlastError
 from outlast.spec.spec import Dimension
-from outlast.sweep.state import better
 
 if TYPE_CHECKING:
     from outlast.app.types import Sweep, SweepState, Trial

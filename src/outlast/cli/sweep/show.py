@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from outlast.app.sweeps import best_of, driver_of, find_sweep, list_sweeps, metrics_of, rerun_trial, search_of
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds, json_option, workspace_option
+from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note, report_damaged, table
 from outlast.cli.sweep.table import outcome, params, rows, sweep_argument, trials_text
-from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
-from outlast.formatting.run_row import unread
-from outlast.store.lease import Lease
-from outlast.sweep.objective import measured
-from outlast.sweep.record import SweepStory, find, read, sweeps
-from outlast.sweep.state import best as best_of
-from outlast.sweep.study import Search
-from outlast.sweep.trial import trial_spec
 
 if TYPE_CHECKING:
-    from outlast.app.types import Sweep, SweepState, Trial, Workspace
-
-
-def find_sweep(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
-    sweep = find(workspace, name)
-    return sweep, SweepStory(workspace.bucket, sweep.name).refresh()
+    from outlast.app.types import Sweep, Trial, Workspace
 
 
 @command("list", interrupt=READ_ONLY, json="list[SweepRow]")
@@ -35,43 +23,19 @@ def find_sweep(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
     """List every sweep of the workspace."""
-    workspace = find_workspace(workspace_url)
-    found: list[dict[str, Any]] = []
-    damaged: dict[str, str] = {}
-    for name in sweeps(workspace):
-        try:
-            sweep, state = read(workspace, name), SweepStory(workspace.bucket, name).refresh()
-        except StoreUnreachable:
-            raise
-        except WorkspaceError as problem:
-            damaged[name] = problem.message
-            found.append({"sweep": name, "state": unread(problem), "trials": 0, "wanted": 0, "goals": [], "best": []})
-            continue
-        if not state.exists:
-            continue
-        leaders = best_of(state, sweep.search.goals)
-        found.append(
-            {
-                "sweep": name,
-                "state": "stopped" if state.stopped else "over" if state.over else "running",
-                "trials": len(state.ended),
-                "wanted": state.wanted,
-                "goals": list(sweep.search.goals),
-                "best": list(leaders[0].values) if leaders else [],
-            }
-        )
+    found, damaged = list_sweeps(find_workspace(workspace_url))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
     elif not found:
         note("no sweeps yet; start one with `outlast sweep`")
     else:
         cells = [
             [
-                row["sweep"],
-                row["state"],
-                f"{row['trials']}/{row['wanted']}",
-                ", ".join(row["goals"]),
-                " ".join(f"{value:.6g}" for value in row["best"]),
+                row.sweep,
+                row.state,
+                f"{row.trials}/{row.wanted}",
+                ", ".join(row.goals),
+                " ".join(f"{value:.6g}" for value in row.best),
             ]
             for row in found
         ]
@@ -96,16 +60,10 @@ def show(sweep_name: str, with_importance: bool, as_json: bool, workspace_url: s
         cells = [[name, f"{part:.3f}", "█" * round(30 * part)] for name, part in found.items()]
         click.echo(table(cells, header=["PARAMETER", "IMPORTANCE", ""]) if found else "importance: too few trials yet")
     if not state.over:
-        holder = Lease(workspace.bucket, f"sweep-{sweep.name}", who="", ttl_s=10.0).holder()
-        who = f"driven by {holder.who}" if holder else f"no process drives it: `outlast sweep resume {sweep.name}`"
+        driver = driver_of(workspace, sweep)
+        who = f"driven by {driver}" if driver else f"no process drives it: `outlast sweep resume {sweep.name}`"
         note(who)
     return 0
-
-
-def search_of(sweep: Sweep, state: SweepState) -> Search:
-    study = Search(sweep.name, sweep.search)
-    study.follow(state)
-    return study
 
 
 @command(progress="reading trials", interrupt=READ_ONLY, json="list[TrialRow]")
@@ -117,9 +75,7 @@ def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int
     """Show the best trial; with several goals, all Pareto-optimal ones."""
     workspace = find_workspace(workspace_url)
     sweep, state = find_sweep(workspace, sweep_name)
-    leaders = best_of(state, sweep.search.goals)
-    if not leaders:
-        raise OutlastError(f"{sweep.name} has no complete trial yet", hint=f"see `outlast sweep show {sweep.name}`")
+    leaders = best_of(sweep, state)
     if rerun:
         return _rerun(workspace, sweep, leaders[0])
     numbers = {trial.number for trial in leaders}
@@ -135,21 +91,12 @@ def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int
 def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
     """Repeat a trial as a new run with the same parameters, code and image, and compare the results."""
     from outlast.cli.run.foreground import follow_to_end
-    from outlast.submit.run import resubmit
 
-    request = resubmit(
-        workspace,
-        clouds(workspace),
-        trial_spec(sweep, trial.params),
-        sweep.code,
-        what=f"trial {trial.number} of {sweep.name}",
-        environment=os.environ,
-    )
+    request = rerun_trial(workspace, sweep, trial)
     code = follow_to_end(workspace, request)
     if code:
         return code
-    state = workspace.story(request.run).refresh()
-    metrics = measured(workspace.bucket, request.run, state, sweep.search.metrics)
+    metrics = metrics_of(workspace, sweep, request.run)
     for goal, before in zip(sweep.search.goals, trial.values, strict=True):
         name = goal.partition(":")[2]
         now = f"{metrics[name]:.10g}" if name in metrics else "nothing"

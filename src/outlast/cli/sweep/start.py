@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.app.sweeps import find_sweep, new_driver, new_sweep, reopen_sweep, state_of, stop_sweep
 from outlast.cli.run.choice import Wanted, confirm_choice, yes_option
 from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor
 from outlast.cli.run.options import option_names, overrides_from, spec_options
@@ -27,8 +27,6 @@ from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.sweep.table import Narrator, sweep_argument, trials_text
 from outlast.errors import RunFailed, UsageError
 from outlast.spec.spec import Spec
-from outlast.sweep.create import create_sweep, extend, stop_sweep
-from outlast.sweep.record import SweepStory, find
 
 if TYPE_CHECKING:
     from outlast.app.types import Sweep, Workspace
@@ -95,8 +93,7 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
 
         spec = with_image(workspace, spec, project)
     with working("sending the code"):
-        known = clouds(workspace)
-        return create_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+        return new_sweep(workspace, spec, source=project.source, report=note)
 
 
 def _machines(spec: Spec) -> int:
@@ -125,13 +122,9 @@ def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str
 
 def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bool = False) -> int:
     """Drive and supervise a sweep until it is over; after an interrupt a background process continues it."""
-    from outlast.sweep.driver import Driver
-
     narrator = Narrator(made, quiet=quiet)
-    narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
-    driver = Driver(
-        workspace, clouds(workspace), made, environment=os.environ, report=narrator.report, watch=narrator.report_trials
-    )
+    narrator.begin(state_of(workspace, made))
+    driver = new_driver(workspace, made, report=narrator.report, watch=narrator.report_trials)
     over = False
     try:
         with embedded_supervisor(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
@@ -179,10 +172,8 @@ def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspac
     Every user of the workspace may do it, from any computer. Two drivers at once do no work twice.
     """
     workspace = find_workspace(workspace_url)
-    found = find(workspace, sweep_name)
-    more = _more(trials)
-    if more or (SweepStory(workspace.bucket, found.name).refresh().stopped and not background):
-        extend(workspace, found, more)
+    found, _ = find_sweep(workspace, sweep_name)
+    reopen_sweep(workspace, found, more=_more(trials), only_if_needed=background)
     if leave:
         from outlast.app.background import start_driver
 
@@ -210,14 +201,10 @@ def _more(trials: str) -> int:
 @workspace_option
 def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
     """Start no more trials. Running ones continue, unless --now is given."""
-    from outlast.app.background import start_driver
-
     workspace = find_workspace(workspace_url)
-    found = find(workspace, sweep_name)
+    found, _ = find_sweep(workspace, sweep_name)
     if not stop_sweep(workspace, found, now=now):
         note(f"{found.name} is already stopped")
         return 0
-    # The driver does the rest; start one if there is none.
-    start_driver(workspace, found.name)
     click.echo(f"stopped {found.name}")
     return 0

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from outlast.app.sweeps import best, sweeps
 from outlast.cli.shared.terminal import find_workspace, money, note, table
 from outlast.errors import OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
-from outlast.sweep.record import sweeps
-from outlast.sweep.state import best
 
 if TYPE_CHECKING:
     from outlast.app.types import RunState, Sweep, SweepState, Trial, Workspace

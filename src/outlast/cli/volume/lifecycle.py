@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
+from outlast.app.volumes import create_volume, delete_volume, require_unmounted, resize_volume
 from outlast.cli.shared.command import STILL_BILLED, UNCERTAIN, command
-from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import cloud_option, confirmed_record, resource_records, size, volume_argument
-from outlast.cli.shared.terminal import money, note
-from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import StoreTaken
+from outlast.cli.shared.terminal import find_workspace, money, note
 
 
 @command(
@@ -22,13 +21,10 @@ from outlast.errors import StoreTaken
 @workspace_option
 def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url: str) -> int:
     """Create the volume NAME. A second one of the same name is refused before it costs anything."""
-    from outlast.user import current_user
-    from outlast.volumes import lifecycle
-
     size_gb = size("--size", size_text)
-    records = resource_records(workspace_url, "volume")
-    cloud = lifecycle.volumes_of(clouds(records.workspace), cloud_name or DEFAULT_CLOUD)
-    record, _ = lifecycle.create(cloud, records, name, size_gb=size_gb, who=current_user(), zone=zone, report=note)
+    record = create_volume(
+        find_workspace(workspace_url), name, size_gb=size_gb, cloud=cloud_name, zone=zone, report=note
+    )
     where = record.zone or record.cloud
     click.echo(f"{name}: {record.size_gb:g} GB in {where}, {money(record.usd_per_month)} a month")
     note(f'in outlast.toml: [volumes] "/data" = "{name}"; fill it with `outlast volume populate {name} FOLDER`')
@@ -41,17 +37,7 @@ def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url:
 @workspace_option
 def resize(name: str, size_text: str, workspace_url: str) -> int:
     """Grow the volume NAME, or shrink it if its cloud can."""
-    from outlast.volumes import lifecycle
-
-    size_gb = size("--size", size_text)
-    records = resource_records(workspace_url, "volume")
-    record = records.get(name)
-    fresh = lifecycle.resize(
-        lifecycle.volumes_of(clouds(records.workspace), record.cloud),
-        records,
-        record,
-        size_gb,
-    )
+    fresh = resize_volume(find_workspace(workspace_url), name, size("--size", size_text))
     click.echo(f"{name}: {fresh.size_gb:g} GB, {money(fresh.usd_per_month)} a month")
     return 0
 
@@ -62,14 +48,10 @@ def resize(name: str, size_text: str, workspace_url: str) -> int:
 @workspace_option
 def delete(name: str, yes: bool, workspace_url: str) -> int:
     """Delete the volume NAME and its files. It asks first, and refuses while the volume is in use."""
-    from outlast.volumes import lifecycle, local_mount
-
     records = resource_records(workspace_url, "volume")
-    if here := local_mount.mounts_of(records.workspace, name):
-        why = f"volume `{name}` is mounted at {here[0].path}; nothing was deleted"
-        raise StoreTaken(why, hint=f"outlast volume unmount {here[0].path}")
+    require_unmounted(records.workspace, name)
     record = confirmed_record(records, name, loses="with all its files", yes=yes)
     if record is not None:
-        lifecycle.delete(lifecycle.volumes_of(clouds(records.workspace), record.cloud), records, record)
+        delete_volume(records, record)
         click.echo(f"deleted {name}")
     return 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
+from outlast.app.volumes import mount_volume, unmount_volume
 from outlast.cli.completion import complete_volume_or_folder
 from outlast.cli.shared.command import UNCERTAIN, command
-from outlast.cli.shared.options import clouds, workspace_option
-from outlast.cli.shared.resources import resource_records
-from outlast.cli.shared.terminal import note
-from outlast.cli.volume.contents import _find
+from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 
 
@@ -21,36 +20,21 @@ from outlast.errors import UsageError
 @workspace_option
 def mount(argv: tuple[str, ...], by_machine: bool, workspace_url: str) -> int:
     """Mount the volume NAME, or the only volume, at the folder PATH of this computer."""
-    from outlast.volumes import local_mount
-
     if len(argv) > 2:
         raise UsageError("too many arguments: expected NAME PATH")
-    name = argv[0] if len(argv) == 2 else _only(workspace_url)
-    cloud, records, record = _find(name, workspace_url)
-    made = local_mount.mount(cloud, records.workspace, record, argv[-1], by_machine=by_machine, report=note)
+    name = argv[0] if len(argv) == 2 else ""
+    made = mount_volume(find_workspace(workspace_url), name, argv[-1], by_machine=by_machine, report=note)
     texts = {"bind": "a bind mount of its folder", "link": "a link to its folder: mounting needs root"}
     how = texts.get(made.how, f"sshfs through {made.machine}, which is billed until `unmount`, for at most 12 hours")
-    click.echo(f"{name} is at {made.path}")
+    click.echo(f"{made.volume} is at {made.path}")
     note(f"{how}; unmount with `outlast volume unmount {argv[-1]}`")
     return 0
-
-
-def _only(workspace_url: str) -> str:
-    names = [one.name for one in resource_records(workspace_url, "volume").all()]
-    if len(names) != 1:
-        known = ", ".join(names) or "none; `outlast volume create`"
-        raise UsageError(f"NAME is required: this workspace has {len(names)} volumes", hint=f"volumes: {known}")
-    return names[0]
 
 
 @command(progress="unmounting", interrupt=UNCERTAIN)
 @click.argument("path")
 def unmount(path: str) -> int:
     """Unmount the volume at the folder PATH, and delete the machine that `mount` created for it."""
-    from outlast.cli.shared.terminal import find_workspace
-    from outlast.volumes import local_mount
-    from outlast.volumes.lifecycle import volumes_of
-
-    known = local_mount.unmount(lambda name: volumes_of(clouds(), name), find_workspace, path)
+    known = unmount_volume(path)
     click.echo(f"unmounted {known.volume} from {known.path}")
     return 0

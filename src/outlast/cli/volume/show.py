@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.volumes import volume_details
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.resources import list_resources, print_json, resource_records, volume_argument
-from outlast.cli.shared.terminal import money
-from outlast.errors import Damaged
+from outlast.cli.shared.terminal import find_workspace, money
 
 if TYPE_CHECKING:
     from outlast.app.types import ResourceRecord, ResourceRecords, Volume
@@ -44,16 +44,9 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
     """Show the volume NAME: size, usage, cost, users, and its mount points on this computer."""
     import msgspec
 
-    from outlast.volumes import lifecycle, local_mount
-
-    records = resource_records(workspace_url, "volume")
-    record = records.get(name)
-    found, state, why = _status(records, record)
-    try:
-        runs = lifecycle.users(records, name)
-    except Damaged as problem:
-        runs = [f"unknown: {problem.message}"]
-    here = [one for one in local_mount.all_mounts() if one.volume == name and one.workspace == records.workspace.url]
+    details = volume_details(find_workspace(workspace_url), name)
+    record, found, state, why = details.record, details.found, details.state, details.why
+    runs, here = details.runs, details.mounts
     if as_json:
         data = msgspec.to_builtins(record) | {"state": state, "why": why, "runs": runs}
         data |= {"mounted": msgspec.to_builtins(here)} | ({"volume": msgspec.to_builtins(found)} if found else {})
