@@ -20,6 +20,13 @@ def test_data_on_the_command_line_is_relative_to_the_current_folder(home: Home) 
     assert (answer.returncode, answer.stdout) == (0, "counted\n"), answer.stderr
 
 
+def test_a_command_line_in_one_argument_is_run_by_bash_unless_it_names_a_program(home: Home) -> None:
+    answer = home.outlast("run", "--", 'cd / && pwd | tr / x; echo "attempt $OUTLAST_ATTEMPT"')
+    assert (answer.returncode, answer.stdout) == (0, "x\nattempt 1\n"), answer.stderr
+    home.write("my program", "#!/bin/sh\necho mine\n").chmod(0o755)
+    assert home.outlast("run", "--", "./my program").stdout == "mine\n"
+
+
 def test_git_runs_the_code_of_a_ref_of_the_remote(home: Home) -> None:
     home.write("version.txt", "tagged\n")
     git(home, "init", "-q")

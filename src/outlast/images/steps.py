@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.images.recipe import Recipe
-from outlast.machines.environment import SHELL_LINE, SHELL_PATHS
+from outlast.machines.environment import SHELL_LINE, SHELL_PATHS, pip_files
 
 # The environment for Python packages: one folder for all users of machines with this image. A machine that shares the
 # computer's file system has only its home folder to itself.
@@ -34,18 +34,6 @@ _GUARD = """\
 echo "outlast: this machine shares this computer's file system, and ${0##*/} would change it; list Python packages" >&2
 echo "outlast: in [image] pip; other software needs a machine of mode root or userns" >&2
 exit 1
-"""
-
-
-# `pip` of an image: uv with the environment beside it, as the base image may have no pip.
-_PIP = """\
-#!/bin/sh
-bin="$(dirname -- "$(realpath -- "$0")")"
-case "$1" in
-    install | uninstall | list | freeze | show | check | tree) action="$1"; shift
-        exec "$bin/uv" pip "$action" --python "$bin/python" "$@" ;;
-    *) exec "$bin/uv" pip "$@" ;;
-esac
 """
 
 
@@ -110,7 +98,11 @@ def _pip(recipe: Recipe, place: str) -> str:
         '[ -x "$python" ] ||',
         '  "$uv" venv --quiet --allow-existing --relocatable --system-site-packages --python "$version" "$place"',
         # Scripts that call `pip` use this environment, too.
-        f'cp {folder}/pip-program "$place/bin/pip" && chmod 755 "$place/bin/pip"',
+        f'for name in pip pip3; do cp {folder}/pip "$place/bin/$name" && chmod 755 "$place/bin/$name"; done',
+        'for packages in "$place"/lib/python3*/site-packages; do',
+        f'    mkdir -p "$packages/pip" && cp {folder}/pip_program.py "$packages/pip/__main__.py"',
+        '    echo \'__version__ = "25.0"\' > "$packages/pip/__init__.py"',
+        "done",
         'install() { "$uv" pip install --python "$python" "$@"; }',
     ]
     if recipe.lock:
@@ -134,7 +126,8 @@ def texts(recipe: Recipe, todo: Sequence[Step]) -> dict[str, str]:
     """Return the files that the builder needs: name in the build folder → content."""
     found = {f"requirements-{number}.txt": body for number, body in enumerate(recipe.requirements.values(), 1)}
     found |= {f"{step.name}.sh": step.script for step in todo}
-    found |= {name: _read(name) for name in ("wrapper.sh", "relocate.py")} | {"pip-program": _PIP}
+    found |= {name: _read(name) for name in ("wrapper.sh", "relocate.py")}
+    found |= pip_files()
     # On a machine that shares this computer's file system, these commands would change the computer itself.
     found |= {f"guard/{name}": _GUARD for name in ("pip", "pip3", "apt", "apt-get")}
     return {**found, "lock.txt": recipe.lock} if recipe.lock else found

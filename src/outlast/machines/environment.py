@@ -53,6 +53,13 @@ rm -rf "$build"
 """
 
 
+def pip_files() -> dict[str, str]:
+    """Return `bin/pip` of an environment and the module that it runs, by the names that the scripts use."""
+    program = resources.files("outlast.environments").joinpath("pip_program.py").read_text("utf-8")
+    command = '#!/bin/sh\nexec "$(dirname -- "$(realpath -- "$0")")/python" -m pip "$@"\n'
+    return {"pip": command, "pip_program.py": program}
+
+
 def with_packages(command: str) -> str:
     """Return a command for the remote shell that finds the machine's packages first."""
     return f"{SHELL_LINE}\n{command}"
@@ -62,9 +69,8 @@ def install_environment(link: Link, record: EnvironmentRecord, lock: bytes, *, r
     """Install packages on a machine, unless its image has some. Raises OutlastError with uv's reason."""
     report(f"environment: {record.describe()}: building on {link.name}")
     architecture = link.run(["uname", "-m"], timeout_s=60.0).stdout.decode().strip()
-    program = resources.files("outlast.environments").joinpath("pip_program.py").read_bytes()
-    pip = b'#!/bin/sh\nexec "$(dirname -- "$(realpath -- "$0")")/python" -m pip "$@"\n'
-    files = {"uv.tar.gz": uv_archive(architecture=architecture), "lock": lock, "pip_program.py": program, "pip": pip}
+    pip = {name: text.encode() for name, text in pip_files().items()}
+    files = {"uv.tar.gz": uv_archive(architecture=architecture), "lock": lock, **pip}
     folder = '"$HOME/.outlast/environment"'
     link.run(f"mkdir -p {folder} && tar -x -C {folder}", input=_packed(files))
     torch = f"--torch-backend {shlex.quote(record.torch)}" if record.torch else ""

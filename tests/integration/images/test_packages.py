@@ -49,4 +49,9 @@ def test_a_run_and_a_shell_find_the_packages_of_their_image(rooted: Home) -> Non
     assert login.stdout.splitlines() == [
         f"/opt/outlast/env/bin/{name}" for name in ("python", "pip", "greeting-program")
     ]
+    # The `pip` of an image takes pip's own options, as a module as well.
+    removed = "pip3 --version && python -m pip uninstall -y greeting && pip list && python -c 'import greeting'"
+    answer = rooted.outlast("machine", "ssh", "box", removed)
+    assert "pip (uv) from /opt/outlast/env/" in answer.stdout
+    assert "ModuleNotFoundError: No module named 'greeting'" in answer.stderr
     assert os.path.exists("/opt/outlast") == there, "a machine's /opt is not this computer's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,16 @@ if TYPE_CHECKING:
 
 
 def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
-    """Merge the file, the options and the command after `--` into a spec. Raises SpecError with all problems."""
-    return app.spec_of(project, overrides, command, report=note)
+    """Merge the file, the options and the command after `--` into a spec. Raises SpecError with all problems.
+
+    A command line in one argument, such as `-- 'cd src && python train.py'`, is run by bash, as it is in the file.
+    """
+    return app.spec_of(project, overrides, command[0] if _is_text(command) else command, report=note)
+
+
+def _is_text(command: Sequence[str]) -> bool:
+    """Return whether the command is one argument that names no program: ssh and schedulers take such lines."""
+    return len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None
 
 
 def check_params(table: Mapping[str, Any], overrides: Mapping[str, Any], specs: Sequence[Spec]) -> None:
