@@ -23,6 +23,7 @@ from outlast.runs.usage import write_piece as write_usage
 from outlast.spec.parse import parse
 from tests.support.dashboard import Served, Visit, can_serve
 from tests.support.home import Home
+from tests.support.waiting import eventually
 
 _TRACE = """Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -263,6 +264,10 @@ def test_a_run_is_rerun_with_another_parameter_and_deleted(look: Visit, trained:
     page.get_by_role("button", name="Delete 1 run").click()
     page.get_by_role("link", name="doomed", exact=True).wait_for(state="detached")
     assert not trained.workspace.story("doomed").refresh().exists
+    # Tests run in any order, and the others count the runs.
+    eventually(
+        lambda: trained.outlast("delete", fresh, "--yes").returncode == 0, within_s=120, what="the new run to go"
+    )
 
 
 def test_a_note_and_tags_are_written_on_the_page_and_found_by_the_filter(look: Visit) -> None:

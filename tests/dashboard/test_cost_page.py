@@ -103,7 +103,8 @@ def test_running_machines_are_added_up_live(visit: Visit, lived: Lived) -> None:
     row = page.get_by_role("row").filter(has_text=lived.names.running)
     row.wait_for()
     before = row.inner_text()
-    assert "~" in before, "an estimate is marked"
+    exact = row.locator("span[title]").first.get_attribute("title")
+    assert exact.startswith("about $"), "an estimate is marked"
     begun = time.time()
     page.wait_for_function(
         "([name, before]) => [...document.querySelectorAll('tr')].some(r => r.innerText.includes(name) && "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.app.comparison import Compared
-from outlast.runs.metrics import Curves, Point
+from outlast.runs.metrics import CurveMark, Curves, Point
 from outlast.runs.usage import Sample
 from outlast.ui.views.comparison import comparison_rows
 from outlast.ui.views.curves import plots, smoothed
@@ -56,3 +56,13 @@ def test_parameters_that_differ_come_first() -> None:
     rows = comparison_rows([compared("a", 0.1, 1.0), compared("b", 0.2, 1.0)])
     assert [(row.name, row.differs) for row in rows[:3]] == [("lr", True), ("depth", False), ("loss", False)]
     assert "image" not in [row.name for row in rows]
+
+
+def test_marks_that_are_close_to_each_other_have_one_text() -> None:
+    marks = [
+        CurveMark(step, kind, 1, 0.0) for step, kind in ((0, "preempted"), (1, "lost"), (1, "resumed"), (3, "lost"))
+    ]
+    (plot,) = plots({"a": Curves({"loss": POINTS}, ())}, marks=marks)  # type: ignore[arg-type]
+    assert [mark.step for mark in plot.named_marks()] == [0, 1, 3]
+    (plot,) = plots({"a": Curves({"loss": [Point(s, 0.0, 0.0, 1) for s in range(10)]}, ())}, marks=marks)  # type: ignore[arg-type]
+    assert [mark.step for mark in plot.named_marks()] == [0, 3]

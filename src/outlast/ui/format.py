@@ -27,9 +27,10 @@ TONES = {
 }
 
 
-def money(usd: float) -> str:
-    """Format with cents; `< $0.01` for less than a cent, where `exact_money` belongs into the title."""
-    return "< $0.01" if 0 < usd < 0.01 else exact_money(usd)
+def money(usd: float, *, estimated: bool = False) -> str:
+    """Format with cents, and with `~` an estimate; `< $0.01` for less than a cent, where `exact_money` belongs into
+    the title."""
+    return "< $0.01" if 0 < usd < 0.01 else ("~" if estimated else "") + exact_money(usd)
 
 
 def printable(text: str) -> str:

@@ -32,9 +32,10 @@ _INNER: dict[Rendering, str] = {
 }
 
 
-def amount(name: str, usd: float, *, prefix: str = "") -> dict[str, Any]:
+def amount(name: str, usd: float, *, estimated: bool = False) -> dict[str, Any]:
     """Return the values of a `formatted` cell with an amount of money."""
-    return {name: usd, f"{name}_text": prefix + money(usd), f"{name}_exact": exact_money(usd)}
+    exact = f"about {exact_money(usd)}" if estimated else exact_money(usd)
+    return {name: usd, f"{name}_text": money(usd, estimated=estimated), f"{name}_exact": exact}
 
 
 def _slot(column: Column) -> str:

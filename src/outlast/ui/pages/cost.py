@@ -109,7 +109,7 @@ class _CostPage:
             place.clear()
             with place:
                 for gauge in found:
-                    bar("", gauge.percent / 100, gauge.text, gauge.tone)
+                    bar(gauge.period, gauge.percent / 100, gauge.text, gauge.tone)
                 if not found:
                     empty("No limits.", "outlast limits --cost-usd 50 --per month")
 
@@ -144,7 +144,7 @@ class _CostPage:
         whole = found.whole
         _fill_card(
             self.spent,
-            ("~" if whole.estimated else "") + money(whole.cost_usd),
+            money(whole.cost_usd, estimated=whole.estimated),
             "includes estimates for running machines" if whole.estimated else "",
             exact=whole.cost_usd,
         )
@@ -189,7 +189,7 @@ def _cells(share: Share, *, link: bool = False) -> dict[str, Any]:
     return {
         "name": share.name,
         "name_href": href("run", share.name) if link and share.is_run else "",
-        **amount("cost", share.cost_usd, prefix="~" if share.estimated else ""),
+        **amount("cost", share.cost_usd, estimated=share.estimated),
         **amount("demand", share.on_demand_usd),
         "saved": share.saved,
         "saved_text": f"{share.saved:.0%}",

@@ -12,7 +12,7 @@ from nicegui import background_tasks, ui
 from nicegui.events import ValueChangeEventArguments
 
 from outlast.errors import OutlastError
-from outlast.runs.metrics import CurveMark, Curves
+from outlast.runs.metrics import Curves
 from outlast.runs.state import Attempt
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
@@ -230,7 +230,7 @@ def _options(plot: Plot, *, log: bool, by_time: bool = False) -> dict[str, Any]:
         for number, line in enumerate(plot.lines)
     ]
     if series:
-        series[0]["markLine"] = _mark_line(plot.marks)
+        series[0]["markLine"] = _mark_line(plot)
     many = len(series) > 1
     series += [_not_finite(line) for line in plot.lines if line.not_finite]
     last = json.dumps({line.run: f"{line.run}  {line.last:.4g}" for line in plot.lines})
@@ -295,7 +295,8 @@ def _not_finite(line: CurveLine) -> dict[str, Any]:
     }
 
 
-def _mark_line(marks: tuple[CurveMark, ...]) -> dict[str, Any]:
+def _mark_line(plot: Plot) -> dict[str, Any]:
+    named = plot.named_marks()
     data = [
         {
             "xAxis": mark.step,
@@ -304,12 +305,12 @@ def _mark_line(marks: tuple[CurveMark, ...]) -> dict[str, Any]:
                 "type": "dashed" if mark.kind != "resumed" else "dotted",
             },
             "label": {
-                "formatter": f"{mark.kind} {mark.attempt}" if mark.kind != "resumed" else "",
+                "formatter": f"{mark.kind} {mark.attempt}" if mark in named else "",
                 "color": _GREY,
                 "fontSize": 10,
                 "align": "right",
             },
         }
-        for mark in marks[-60:]
+        for mark in plot.marks[-60:]
     ]
     return {"symbol": "none", "silent": True, "animation": False, "data": data}

@@ -115,8 +115,8 @@ class StoryTab(Tab):
                     ui.label(CAUSE_LABELS.get(cause, cause)).classes("ol-grow")
                     titled(ui.label(money(usd)).classes("ol-num"), usd)
             with ui.element("div").classes("ol-facts").style("margin-top:12px"):
-                about = "~" if whole.estimated_usd else ""
-                fact("Total", about + money(whole.cost_usd), exact=whole.cost_usd)
+                shown = money(whole.cost_usd, estimated=bool(whole.estimated_usd))
+                fact("Total", shown, exact=whole.cost_usd)
                 saved = 1 - whole.cost_usd / whole.on_demand_usd if whole.on_demand_usd else 0.0
                 fact("On demand", money(whole.on_demand_usd), note=f"{saved:.0%} saved", exact=whole.on_demand_usd)
                 fact("Work lost", describe_s(sums.lost_s), note=f"of {describe_s(sums.work_s + sums.lost_s)}")

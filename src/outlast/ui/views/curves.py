@@ -9,6 +9,8 @@ import msgspec
 from outlast.runs.metrics import CurveMark, Curves, Point, thinned
 
 POINTS_MAX = 1500
+# The width of the text of a mark, as a share of a small chart.
+_ROOM = 0.24
 
 
 class CurveLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,16 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     lines: tuple[CurveLine, ...]
     marks: tuple[CurveMark, ...] = ()
+
+    def named_marks(self) -> tuple[CurveMark, ...]:
+        """Return the losses that are far enough apart for a text beside each."""
+        steps = [x for line in self.lines for x, _ in line.points] or [0.0]
+        room = _ROOM * (max(steps) - min(steps))
+        named: list[CurveMark] = []
+        for mark in self.marks:
+            if mark.kind != "resumed" and (not named or mark.step - named[-1].step >= room):
+                named.append(mark)
+        return tuple(named)
 
 
 def plots(
