@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --
 # The suite starts thousands of processes; without compiled files each would compile outlast again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test test-all failed frameworks check format lock simulate soak clusters bench release pythons clean
+.PHONY: setup demo docs test test-all failed frameworks trackers check format lock simulate soak clusters bench release pythons clean
 
 setup: $(READY)
 
@@ -56,6 +56,14 @@ frameworks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-frameworks.lock
 	$(BIN)/python -m pytest tests/integration/frameworks --timeout 600
+
+# Test the forwarding of metrics with Weights & Biases, a real MLflow server and TensorBoard's reader. In an environment
+# of its own: their requirements contradict those of other tests.
+trackers: $(READY)
+	$(PYTHON) -m venv $(VENV)/trackers
+	$(VENV)/trackers/bin/python -m pip install --quiet --disable-pip-version-check --editable . pytest pytest-timeout \
+		pytest-xdist pytest-randomly mlflow==3.17.2 tensorboard==2.21.0 wandb==0.31.0
+	$(VENV)/trackers/bin/python -m pytest -n 0 tests/integration/frameworks/test_trackers.py --timeout 600
 
 check: $(READY)
 	$(BIN)/ruff format --check --quiet

@@ -97,7 +97,7 @@ LAYERS: dict[str, set[str]] = {
 }
 FREE = {"", "cachefile", "errors", "extras", "private", "user"}
 # Modules of pure data that import nothing of ours but errors, so every package may import them.
-LEAVES = {"outlast.clouds.geography", "outlast.clouds.traits", "outlast.store.traits"}
+LEAVES = {"outlast.clouds.geography", "outlast.clouds.traits", "outlast.runs.tensorboard", "outlast.store.traits"}
 
 # Part → third-party packages that it may import. All others use the standard library alone.
 PACKAGES: dict[str, set[str]] = {
@@ -130,7 +130,7 @@ PACKAGES: dict[str, set[str]] = {
     "sync": {"msgspec", "watchfiles"},
     "images": {"msgspec"},
     "trainer": {"jax", "keras", "lightgbm", "lightning", "ml_dtypes", "numpy", "optuna", "sklearn", "torch"}
-    | {"transformers", "xgboost"},
+    | {"mlflow", "transformers", "wandb", "xgboost"},
     "drill": {"msgspec"},
     "cluster": {"msgspec", "ray", "aiohttp"},
     "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},

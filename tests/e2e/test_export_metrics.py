@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent.paths import tracker_variables
+from outlast.agent.tracker_variables import names_of
 from outlast.runs import events as ev
 from outlast.runs.metrics import write_piece
 from outlast.runs.tensorboard import event_file
@@ -121,13 +121,13 @@ def test_the_checksums_are_those_of_the_format() -> None:
 
 
 def test_trackers_continue_one_run_and_never_share_it() -> None:
-    found = tracker_variables("abcd1234", "census-7")
+    found = names_of("abcd1234", "census-7")
     assert found["WANDB_RUN_ID"] == "abcd1234-census-7"
     assert found["WANDB_RESUME"] == "allow"
     assert len(found["COMET_EXPERIMENT_KEY"]) == 40
     assert found["COMET_EXPERIMENT_KEY"].isalnum()
-    others = [tracker_variables("abcd1234", "census-8"), tracker_variables("ffff1234", "census-7")]
+    others = [names_of("abcd1234", "census-8"), names_of("ffff1234", "census-7")]
     for other in others:
         assert other["WANDB_RUN_ID"] != found["WANDB_RUN_ID"]
         assert other["COMET_EXPERIMENT_KEY"] != found["COMET_EXPERIMENT_KEY"]
-    assert tracker_variables("", "census-7") == {}
+    assert names_of("", "census-7") == {}

@@ -21,6 +21,7 @@ from outlast.agent.paths import argv_for, environment_for
 from outlast.agent.preparation import AgentPreparation, with_retries
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
+from outlast.agent.tracker_variables import tracker_variables
 from outlast.agent.usage import sampler_for
 from outlast.clouds.traits import traits_of
 from outlast.code.bootstrap import when_allowed
@@ -163,7 +164,7 @@ class Agent(AgentPreparation):
             machine=os.environ,
             secrets=self.secrets,
             packages=self.environment_path,
-            workspace_id=self.attempt.workspace.id,
+            trackers=tracker_variables(self.attempt.workspace, self.request, self.paths.outputs),
             local=not traits_of(self.instance.attribute("outlast-cloud")).remote,
             mean_life_s=mean_life_s(self.attempt.story.state),
             nodes=node_variables(self.request, self.place, self.addresses, self.number) if self.node else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -85,7 +84,7 @@ def environment_for(
     local: bool,
     mean_life_s: float,
     packages: str = "",
-    workspace_id: str = "",
+    trackers: Mapping[str, str] | None = None,
     nodes: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the command's variables: the machine's basics, trackers', `[env]`, the secrets, and OUTLAST_ variables."""
@@ -95,7 +94,7 @@ def environment_for(
         environment["PATH"] = os.path.join(packages, "bin") + os.pathsep + environment["PATH"]
         environment["VIRTUAL_ENV"] = packages
     environment["PYTHONUNBUFFERED"] = "1"  # else a preempted program loses its last lines
-    environment.update(tracker_variables(workspace_id, request.run))
+    environment.update(trackers or {})
     environment.update(nodes or {})
     environment.update(request.spec.env)
     environment.update(secrets)
@@ -118,16 +117,6 @@ def environment_for(
         variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()
         environment[variable] = render_param(value)
     return environment
-
-
-def tracker_variables(workspace_id: str, run: str) -> dict[str, str]:
-    """Return the variables by which experiment trackers continue one run over all attempts. `[env]` replaces them."""
-    if not workspace_id:
-        return {}
-    name = f"{workspace_id}-{run}"
-    # Comet accepts 32 to 50 letters and digits.
-    comet = hashlib.sha256(name.encode()).hexdigest()[:40]
-    return {"WANDB_RUN_ID": name, "WANDB_RESUME": "allow", "WANDB_NAME": run, "COMET_EXPERIMENT_KEY": comet}
 
 
 def _path(path: str, home: str, submitters: str) -> str:

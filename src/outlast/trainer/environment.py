@@ -32,6 +32,11 @@ class Environment:
     local_ranks: range
     # The measured mean life of a machine, for the best interval between saves.
     mean_life_s: float
+    # Names of the experiment trackers that receive the logged values; the name of the run there, which no run of
+    # another workspace has; and the last step that earlier attempts logged, if a tracker cannot be asked for it.
+    trackers: tuple[str, ...] = ()
+    run_id: str = ""
+    logged_step: int = -1
 
 
 def detect_environment(environment: Mapping[str, str] | None = None, *, folder: str = "") -> Environment:
@@ -63,6 +68,9 @@ def detect_environment(environment: Mapping[str, str] | None = None, *, folder: 
         master=(env.get("MASTER_ADDR", "127.0.0.1"), int(env.get("MASTER_PORT", "29500"))),
         local_ranks=local,
         mean_life_s=float(env.get("OUTLAST_MEAN_LIFE_S", "7200")),
+        trackers=tuple(filter(None, map(str.strip, env.get("OUTLAST_TRACKERS", "").split(",")))),
+        run_id=env.get("OUTLAST_RUN_ID", ""),
+        logged_step=int(env.get("OUTLAST_LOGGED_STEP") or -1),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from outlast.errors import UsageError
@@ -23,6 +24,7 @@ from outlast.trainer.background import BackgroundSaver
 from outlast.trainer.environment import Environment, detect_environment
 from outlast.trainer.files import FoundCheckpoint
 from outlast.trainer.template import fill
+from outlast.trainer.trackers import Trackers
 
 T = TypeVar("T")
 # A step and a save must fit into this time: the notice on Google's machines, with a reserve.
@@ -43,13 +45,9 @@ class Training:
         replicated: bool,
         pickle: bool = False,
     ) -> None:
-        self.environment = environment
-        self.pickle = pickle
-        self.every_s = every_s
-        self.every_steps = every_steps
-        self.replicated = replicated
-        self.resumed = False
-        self.stopped_early = False
+        self.environment, self.pickle, self.replicated = environment, pickle, replicated
+        self.every_s, self.every_steps = every_s, every_steps
+        self.resumed = self.stopped_early = False
         self._stop = threading.Event()
         self._saver = BackgroundSaver(
             folder=environment.checkpoints,
@@ -60,9 +58,11 @@ class Training:
             keep=keep,
         )
         self._agreement = agreement_of(environment)
+        self._trackers = Trackers(environment)
         self._stop_named = False
         self._saved_at = time.monotonic()
         self._saved_step = -1
+        self._restored_step: int | None = None
         self._stall_s = 0.0
         self._step_s = 0.0
         self._reported_s = 0.0
@@ -125,7 +125,7 @@ class Training:
             except files.BadCheckpoint as problem:
                 print(f"outlast: {problem.message}; trying the previous one", file=sys.stderr, flush=True)
                 continue
-            self.resumed, self._saved_step = True, found.step
+            self.resumed, self._saved_step, self._restored_step = True, found.step, found.step
             self._prepare(state)
             return state
         return None
@@ -317,14 +317,17 @@ class Training:
         """Log numbers of this step: to the workspace on a machine, to a file on a laptop."""
         if self.environment.rank != 0:
             return
-        line = json.dumps({"step": step, "at": time.time(), **{name: float(value) for name, value in metrics.items()}})
+        at, values = time.time(), {name: float(value) for name, value in metrics.items()}
+        line = json.dumps({"step": step, "at": at, **values})
         os.makedirs(os.path.dirname(self.environment.metrics_file), exist_ok=True)
         with open(self.environment.metrics_file, "a", encoding="utf-8") as file:
             file.write(line + "\n")
+        self._trackers.log(step, at, values, begin=self._restored_step)
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
         """Declare the training complete. After an early end it is not: then exit the process instead."""
         self._saver.wait()
+        self._trackers.finish(complete=not self.stopped_early)
         if self.stopped_early:
             sys.exit(0)
         if self.environment.rank != 0:
@@ -337,6 +340,7 @@ class Training:
         os.replace(temporary, self.environment.done_file)
 
     def close(self) -> None:
+        self._trackers.finish(complete=False)
         self._saver.close()
         self._agreement.close()
 
@@ -348,6 +352,7 @@ def training(
     keep: int = 2,
     replicated: bool = False,
     pickle: bool = False,
+    trackers: Sequence[str] = (),
     folder: str = "",
 ) -> Training:
     """Return the training of this process, on a machine, in a drill or on a laptop.
@@ -355,14 +360,16 @@ def training(
     `every`: the time between saves (`"5m"`, seconds, or `"auto"` for the best by measured stall and lifetimes);
     `every_steps` instead of it; `keep`: the number of checkpoints to keep; `replicated`: all ranks hold the same
     state, so that rank 0 saves for all; `pickle`: save and restore any Python object, which runs code from the
-    checkpoint on a restore; `folder`: the parent of `.outlast-local` on a laptop.
+    checkpoint on a restore; `trackers`: `wandb`, `mlflow`, `tensorboard` also receive what `log` logs; `folder`: the
+    parent of `.outlast-local` on a laptop.
     """
     try:
         every_s = 0.0 if every == "auto" else duration_s(every)
     except ValueError as problem:
         raise UsageError(f"training(every=…): {problem}") from problem
+    environment = detect_environment(folder=folder)
     made = Training(
-        detect_environment(folder=folder),
+        dataclasses.replace(environment, trackers=tuple(trackers)) if trackers else environment,
         every_s=every_s,
         every_steps=every_steps,
         keep=max(1, keep),
