@@ -187,6 +187,15 @@ class Run:
 
         return fetch_outputs(self._workspace, self.name, os.fspath(destination) or os.path.join("outputs", self.name))
 
+    def archive(self, path: Path = "") -> str:
+        """Write the ended run with everything that it needs to one file (`NAME.outlast.tar`), and return its path.
+
+        `outlast.workspace(…).restore(path)` stores it in a workspace.
+        """
+        from outlast.app.retention import archive_run
+
+        return archive_run(self._workspace, self.name, os.fspath(path) or f"{self.name}.outlast.tar").path
+
     # Control
 
     def cancel(self) -> bool:

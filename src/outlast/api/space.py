@@ -87,6 +87,12 @@ class Space:
         rule = retention_rule(older_than, keep_best=keep_best, metric=metric, failed=failed, outputs=outputs)
         return prune(self._workspace, rule, dry_run=dry_run)
 
+    def restore(self, path: Path) -> Run:
+        """Store a run that `Run.archive` wrote to a file, under its own name, and return it."""
+        from outlast.app.retention import restore_run
+
+        return Run(self._workspace, restore_run(self._workspace, os.fspath(path)).run)
+
     def disk_use(self) -> WorkspaceUse:
         """Return what each run and each kind of object takes, in bytes and dollars a month."""
         from outlast.app.retention import disk_use

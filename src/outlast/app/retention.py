@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.errors import UsageError
+from outlast.retention.archive import archive_run, restore_run
 from outlast.retention.prune import PruneResult, delete_runs, prune
 from outlast.retention.usage import KINDS, SHARED_KINDS, disk_use
 from outlast.runs.group import Groups
@@ -13,7 +14,17 @@ from outlast.spec.retention import goal
 from outlast.spec.spec import RetentionSpec
 from outlast.workspace import Workspace
 
-__all__ = ["KINDS", "SHARED_KINDS", "delete_named", "disk_use", "keeps", "prune", "retention_rule"]
+__all__ = [
+    "KINDS",
+    "SHARED_KINDS",
+    "archive_run",
+    "delete_named",
+    "disk_use",
+    "keeps",
+    "prune",
+    "restore_run",
+    "retention_rule",
+]
 
 
 def delete_named(

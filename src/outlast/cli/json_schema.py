@@ -10,6 +10,7 @@ from typing import Any
 
 from outlast.app.diagnosis import Check
 from outlast.app.types import (
+    Archive,
     Backup,
     BuildResult,
     CheckStep,
@@ -334,6 +335,7 @@ _OTHERS = {
     "CheckStep": CheckStep,
     "ClusterRow": ClusterRow,
     "ClusterStatus": ClusterStatus,
+    "Archive": Archive,
     "PruneResult": PruneResult,
     "Report": Report,
     "WorkspaceUse": WorkspaceUse,

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "cancel": ("run.ending", "cancel", "runs", "end runs and delete their machines"),
     "delete": ("run.delete", "delete", "runs", "delete ended runs with their checkpoints, logs and outputs"),
     "prune": ("run.delete", "prune", "runs", "delete old runs, and code and packages that no run uses"),
+    "archive": ("run.archive", "archive", "runs", "write an ended run to one file"),
+    "restore": ("run.archive", "restore", "runs", "store an archived run in a workspace"),
     "notify": ("run.notify", "notify", "runs", "list the targets of `[notify]`, or send a test message to each"),
     "note": ("run.annotate", "note", "runs", "print or change the note and the tags of a run"),
     "handover": ("run.control", "handover", "runs", "give a run to another user, with its costs and limits"),

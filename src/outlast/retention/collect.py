@@ -21,6 +21,8 @@ MIN_AGE_S = 3600.0
 _STALE_MARK_S = 7 * 86400.0
 # The age of calls of an Executor that has closed, and of one whose process is silent: it may be a sleeping laptop.
 _CLOSED_S, _SILENT_S = MIN_AGE_S, 7 * 86400.0
+# Where shared objects are.
+SHARED = ("code/", "blobs/", "environments/")
 # Keys in one call.
 BATCH = 1000
 CLOCK = "retention/clock"
@@ -84,9 +86,7 @@ class Collector:
         return unused
 
     def _shared(self) -> list[SharedObject]:
-        code, blobs, packages = self.workspace.each(
-            lambda prefix: list(self.bucket.list(prefix)), ("code/", "blobs/", "environments/")
-        )
+        code, blobs, packages = self.workspace.each(lambda prefix: list(self.bucket.list(prefix)), SHARED)
         found = [SharedObject(name=_name_of(entry.key), key=entry.key, entries=(entry,)) for entry in (*code, *blobs)]
         environments: dict[str, list[Entry]] = {}
         for entry in packages:

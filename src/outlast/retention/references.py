@@ -18,6 +18,11 @@ _CHANGING = ("clusters/", "packages/", "images/", "machines/")
 _NAME = re.compile(rb"[0-9a-f]{64}(?:\.\d+)?")
 
 
+def names_in(body: bytes) -> frozenset[str]:
+    """Return all names of shared objects in a record."""
+    return frozenset(name.decode() for name in _NAME.findall(body))
+
+
 class References:
     """The names of all shared objects in use. Requests of runs and sweeps never change, so each is read once."""
 
@@ -42,7 +47,7 @@ class References:
     def _names_in(self, keys: Sequence[str]) -> dict[str, frozenset[str] | None]:
         def read(key: str) -> frozenset[str] | None:
             try:
-                return frozenset(name.decode() for name in _NAME.findall(self.bucket.get(key)))
+                return names_in(self.bucket.get(key))
             except Missing:
                 return None
 
