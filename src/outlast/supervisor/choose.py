@@ -80,14 +80,12 @@ def near_cheapest(offers: tuple[Offer, ...], near: str) -> tuple[Offer, ...]:
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
     """Return the offers without a cooldown, best first."""
-    preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
     avoided, clouds = _avoided(world, view), view.spec.machine.clouds
 
     near = view.spec.machine.near
 
     def rank(offer: Offer) -> tuple[int, bool, int, int, float]:
-        places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
-        place, away = min(places, default=len(preferred)), distance(offer.region, near)
+        place, away = _preference(view, offer), distance(offer.region, near)
         # Clouds in the user's order, then the regions near the data: moving it costs money and time.
         return clouds.index(offer.cloud), offer.zone in avoided, place, away, progress_usd(world, view, offer)
 
@@ -96,10 +94,16 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
     return sorted(ready, key=rank)
 
 
+def _preference(view: RunView, offer: Offer) -> int:
+    """Return the place of an offer in the user's order of zones and regions."""
+    preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
+    return min((preferred.index(one) for one in (offer.zone, offer.region) if one in preferred), default=len(preferred))
+
+
 def other_pools(world: World, view: RunView, chosen: Offer) -> tuple[Offer, ...]:
     """Return the other spot offers of the same region that are as good, for a cloud that knows where it has capacity.
 
-    A cloud that does not choose itself gets the chosen offer only.
+    A zone that the user prefers less is not as good. A cloud that does not choose itself gets the chosen offer only.
     """
     if not chosen.spot:
         return ()
@@ -109,7 +113,9 @@ def other_pools(world: World, view: RunView, chosen: Offer) -> tuple[Offer, ...]
         same = (offer.cloud, offer.region, offer.gpu, offer.gpus) == (
             *(chosen.cloud, chosen.region, chosen.gpu, chosen.gpus),
         )
-        return same and offer.price_usd_per_hour <= most_usd and offer.key != chosen.key
+        if not same or offer.key == chosen.key or _preference(view, offer) != _preference(view, chosen):
+            return False
+        return offer.price_usd_per_hour <= most_usd
 
     return tuple(
         offer

@@ -183,7 +183,7 @@ class Bridge:
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         if target.startswith("AmazonSSM."):
             with self._lock:
-                rule = self._rules.match(target.rpartition(".")[2], {})
+                rule = self._rules.match(target.rpartition(".")[2], {"Region": _region(environ)})
             if rule is not None:
                 return rule.answer_json()
         if target.endswith(".GetParameter"):

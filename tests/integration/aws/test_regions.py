@@ -10,7 +10,7 @@ import pytest
 from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.cloud import SECRETS_REGION, AwsCloud
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Offer, Requirements, ZonesUnreachable
-from outlast.errors import BadRequest, NoCapacity, NotFound
+from outlast.errors import BadRequest, Denied, NoCapacity, NotFound
 from outlast.spec.network import NetworkSpec
 from tests.support.aws import Bridge
 
@@ -83,6 +83,30 @@ def test_a_machine_is_found_from_any_region(cloud: AwsCloud, bridge: Bridge, lab
     with pytest.raises(NotFound, match="eu-west-1"):
         AwsCloud().machine(name)
     other.drop_secrets("far-secrets")
+
+
+def test_a_region_that_refuses_is_left_out_only_without_machines(
+    cloud: AwsCloud, bridge: Bridge, labels: dict[str, str]
+) -> None:
+    there = offers(cloud, zones=("eu-west-1",))[0]
+    name = f"shut-{secrets.token_hex(3)}"
+    cloud.launch(there, name, boot=BOOT, labels=labels)
+    # Rights on secrets in one region only: the machines elsewhere are still listed.
+    bridge.rules({"action": "DeleteParameter", "zone": "eu-west-1", "code": "AccessDeniedException"})
+    other = AwsCloud("us-east-2")
+    other.drop_secrets("no-secrets")
+    assert [machine.name for machine in other.machines(labels)] == [name]
+    # A machine must not count as gone because its region refuses for a while.
+    bridge.rules({"action": "DescribeInstances", "zone": "eu-west-1", "code": "UnauthorizedOperation", "status": 403})
+    for one in (cloud, other):
+        with pytest.raises(ZonesUnreachable) as refused:
+            one.machines(labels)
+        assert there.zone in refused.value.zones
+        with pytest.raises(Denied):
+            one.delete(name)
+    bridge.rules()
+    other.delete(name)
+    assert cloud.machines(labels) == []
 
 
 def test_a_fleet_starts_in_any_of_its_pools_and_has_that_price(

@@ -89,6 +89,20 @@ def test_other_pools_are_of_the_same_region_and_not_much_dearer() -> None:
     assert other_pools(world(seen), seen, offer("us-east1-a", spot=False)) == ()
 
 
+@pytest.mark.parametrize(
+    ("zones", "expected"),
+    [
+        (["us-east1-a", "us-east1-b"], []),
+        (["us-east1-a", "*"], []),
+        (["us-east1", "*"], ["us-east1-b", "us-east1-b"]),
+        (["us-west1", "*"], ["us-east1-b", "us-east1-b"]),
+    ],
+)
+def test_other_pools_do_not_include_zones_that_the_user_prefers_less(zones: list[str], expected: list[str]) -> None:
+    seen = view(spec=spec(machine={"zones": zones}), spot_offers=POOLS)
+    assert [one.zone for one in other_pools(world(seen), seen, POOLS[0])] == expected
+
+
 INTENT = msgspec.structs.replace(placed(1, "us-east1-a"), pools=(pool(POOLS[1]), pool(POOLS[4])))
 
 

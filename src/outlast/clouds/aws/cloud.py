@@ -7,7 +7,7 @@ searches all regions. The region of the credentials, `home`, has secrets, volume
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -142,10 +142,10 @@ class AwsCloud(ImageStore):
         return sorted(found, key=lambda o: (o.price_usd_per_hour, o.on_demand_usd_per_hour, o.zone, o.type))
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        answers = self.regions.each(lambda region: region.machines(labels))
+        answers = self.regions.each(lambda region: region.machines(labels), lists=True)
         found = [machine for there in answers.answers.values() for machine in there]
         for region, there in answers.answers.items():
-            self._seen_in |= {machine.name: region for machine in there}
+            self._saw([machine.name for machine in there], region)
         if answers.problems and not answers.answers:
             raise next(iter(answers.problems.values()))
         if answers.problems:
@@ -153,6 +153,11 @@ class AwsCloud(ImageStore):
             message = "; ".join(problem.message for problem in answers.problems.values())
             raise ZonesUnreachable(message, zones=zones, machines=found)
         return found
+
+    def _saw(self, names: Iterable[str], region: str) -> None:
+        if found := dict.fromkeys(names, region):
+            self._seen_in |= found
+            self.regions.use(region)
 
     def machine(self, name: str) -> Machine:
         return self._where(name, lambda region: region.machine(name))
@@ -172,7 +177,7 @@ class AwsCloud(ImageStore):
         answers = self.regions.each(lambda region: region.instances.docs(wanted))
         for region, docs in answers.answers.items():
             if docs:
-                self._seen_in[name] = region
+                self._saw([name], region)
                 return act(self.regions.region(region))
         if answers.problems:
             raise next(iter(answers.problems.values()))
@@ -193,7 +198,7 @@ class AwsCloud(ImageStore):
             except NotFound:
                 pass
         machine = region.launch(offers, name, boot=self._with_secrets(boot, region), labels=labels)
-        self._seen_in[name] = region.name
+        self._saw([name], region.name)
         return machine
 
     def launch_all(
@@ -204,7 +209,7 @@ class AwsCloud(ImageStore):
             machines.check_name(name)
         region = self._region_of([offer])
         found = region.launch_all(offer, names, boot=self._with_secrets(boot, region), labels=labels)
-        self._seen_in |= dict.fromkeys(names, region.name)
+        self._saw(names, region.name)
         return found
 
     def _region_of(self, offers: Sequence[Offer]) -> AwsRegion:

@@ -41,7 +41,9 @@ class AwsRegions:
         self._made = {home.name: home}
         self._names: tuple[str, ...] = ()
         self._listed_at = 0.0
-        # Region → until when it is left out, because this account may not use it.
+        # Regions in which this process has seen machines; and region → until when listings leave it out, because this
+        # account may not use it.
+        self._used = {home.name}
         self._denied: dict[str, float] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -57,6 +59,12 @@ class AwsRegions:
                 self._listed_at = time.monotonic()
             now = time.monotonic()
             return tuple(name for name in self._names if self._denied.get(name, 0.0) <= now)
+
+    def use(self, name: str) -> None:
+        """Record that a region has machines: from now on its refusal is an error."""
+        with self._lock:
+            self._used.add(name)
+            self._denied.pop(name, None)
 
     def region(self, name: str) -> AwsRegion:
         with self._lock:
@@ -80,10 +88,14 @@ class AwsRegions:
         names = self.names()
         return f"region {names[0]}" if len(names) == 1 else f"regions {', '.join(names)}"
 
-    def each(self, act: Callable[[AwsRegion], T], names: Iterable[str] | None = None) -> Answers[T]:
+    def each(
+        self, act: Callable[[AwsRegion], T], names: Iterable[str] | None = None, *, lists: bool = False
+    ) -> Answers[T]:
         """Call every region at the same time, and return all answers and errors.
 
-        A region that the account may not use is left out for an hour: an organisation may allow some regions only.
+        Of all regions those without machines may refuse: an organisation may allow some regions only. One that refuses
+        to list its machines (`lists`) is left out for an hour; it may refuse other requests, such as for secrets, and
+        still have machines.
         """
         wanted = list(self.names() if names is None else names)
 
@@ -97,10 +109,10 @@ class AwsRegions:
         for name, answer in zip(wanted, in_parallel(one, wanted), strict=True):
             if not isinstance(answer, CloudError):
                 found.answers[name] = answer
-            elif isinstance(answer, Denied) and name != self._home.name and names is None:
-                self._denied[name] = time.monotonic() + _FRESH_S
-            else:
+            elif not isinstance(answer, Denied) or names is not None or name in self._used:
                 found.problems[name] = answer
+            elif lists:
+                self._denied[name] = time.monotonic() + _FRESH_S
         return found
 
     def asked(self, needs: Requirements) -> Mapping[str, Requirements]:
