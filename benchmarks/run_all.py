@@ -52,6 +52,7 @@ PARTS = {
     "environments": Part("environments.py", quick=("--quick",)),
     "emulated": Part("emulated.py", quick=("--times", "2", "--idle", "20", "--many", "5")),
     "notice": Part("notice.py", quick=("--seeds", "3")),
+    "nodes": Part("nodes.py", quick=("--quick",)),
     "policies": Part("policies.py", quick=("--set", "first", "--no-foresight"), needs=TRACES),
     "supervised": Part("supervised.py", quick=("--set", "first", "--windows", "3"), needs=TRACES),
     "prices": Part("prices.py", needs=PRICES),

@@ -193,7 +193,7 @@ class Agent(AgentPreparation):
         quick.start()
         quick.join(within_s)
 
-    def send_sigterm(self) -> bool:
+    def send_sigterm(self) -> bool | None:
         assert self.command is not None
         self.checkpointer.record_open_files(self.command)
         return self.command.terminate()

@@ -194,7 +194,7 @@ class Conductor(JointConductor):
         # Many programs die of SIGTERM: commit their newest checkpoint first if that is quick.
         yield from do(Performer.commit_quickly, _reserve_s(rest))
         if self.failed is None:  # else it has the signal already
-            self.signalled, self.handles_sigterm = True, (yield from do(Performer.send_sigterm))
+            yield from self._terminate()
         self.kill_at = end_at - _reserve_s(self.notice)
 
     def _hurry(self, notice: Notice) -> Script[None]:
@@ -214,9 +214,14 @@ class Conductor(JointConductor):
 
     def _request_exit(self) -> Script[None]:
         self.leave_at = None
-        self.signalled, self.handles_sigterm = True, (yield from do(Performer.send_sigterm))
+        yield from self._terminate()
         kill_at = self.now() + _EXIT_S
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+
+    def _terminate(self) -> Script[None]:
+        handles = yield from do(Performer.send_sigterm)
+        if handles is not None:
+            self.signalled, self.handles_sigterm = True, handles
 
     # After the command
 
@@ -237,7 +242,7 @@ class Conductor(JointConductor):
             if self._is_over():
                 return
         result = yield from self._verdict(exited)
-        noticed = self.notice is not None and self.leave_at is None
+        noticed = (self.notice is not None and self.leave_at is None) or self._left_with_peers()
         # A command that stopped together with its peers, before the notice reached this machine, received no signal.
         handled = self.handles_sigterm or (self.nodes > 1 and not self.signalled)
         ending = how_it_ended(exited.code, noticed=noticed, handles_sigterm=handled)

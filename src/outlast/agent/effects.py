@@ -165,8 +165,11 @@ class Performer(Protocol):
     def commit_quickly(self, within_s: float) -> None:
         """Commit the checkpoint folder if it is small; wait at most `within_s`."""
 
-    def send_sigterm(self) -> bool:
-        """Send SIGTERM to the command's leader. Returns whether the leader handles that signal itself."""
+    def send_sigterm(self) -> bool | None:
+        """Send SIGTERM to the command's leader. Returns whether the leader handles that signal itself.
+
+        Returns None if the command has exited already, whose exit is therefore not due to the signal.
+        """
 
     def kill_command(self) -> None:
         """Kill every process of the command."""

@@ -153,6 +153,10 @@ class JointConductor:
             elif isinstance(event, RunOver):
                 self.over = event.why
 
+    def _left_with_peers(self) -> bool:
+        """Return whether a preempted machine stopped this command, too: its notice may not have reached this one."""
+        return self.nodes > 1 and self.failed is not None and self.failed.end.outcome == "preempted"
+
     def _is_over(self) -> bool:
         return bool(self.over)
 

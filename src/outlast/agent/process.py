@@ -46,13 +46,16 @@ class Command:
         self._cleanup()
         return 128 - code if code < 0 else code
 
-    def terminate(self) -> bool:
+    def terminate(self) -> bool | None:
         """Send SIGTERM to the leaders. Returns whether all of them handle it: others die of it at once.
 
-        A signal to the group would kill data-loader workers, and the save with them.
+        Returns None if the command has exited before. A signal to the group would kill data-loader workers, and with
+        them the save.
         """
         leaders = self._leaders()
         handled = [_handles(pid, signal.SIGTERM) for pid in leaders]
+        if self.process.poll() is not None:
+            return None
         for pid in leaders:
             _kill(pid, signal.SIGTERM)
         return bool(handled) and all(handled)

@@ -147,7 +147,9 @@ class DrillSession:
         if self.drill_options.compare:
             self.log("running undisturbed, for comparison …")
             undisturbed = self._run_undisturbed()
-        injections = choose(self.drill_options.preemptions, notice=self.drill_options.notice)
+        injections = choose(
+            self.drill_options.preemptions, notice=self.drill_options.notice, nodes=self.spec.machine.nodes
+        )
         drilled = self._run_once(spot=True, injections=injections, known=undisturbed)
         if undisturbed is None and drilled.state.ending == "finished" and not drilled.observed.injected:
             # A short program that never saves: no moment came. Its duration is known now.

@@ -74,7 +74,7 @@ def demo(epochs: int, workspace_url: str) -> int:
     stop.set()
     now = time.time()
     click.echo("\n" + timeline(state, now))
-    click.echo(legend() + "\n")
+    click.echo(legend(state) + "\n")
     click.echo(sums(state, now))
     note(f"\nthe full story: `outlast show {request.run}`; for your own project: `outlast init`, then `outlast run`")
     return follower.exit_code()

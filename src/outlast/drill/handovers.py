@@ -59,12 +59,15 @@ def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
     began_at = signs.get(before.number, before.over_at if signs else before.started_at)
     kept_at = max(before.saved_at, began_at)
     preempted_at = before.over_at
-    if injected is not None and not before.noticed_at:
+    # The other machines of a distributed run are told to stop although the lost one had no notice: a command that waits
+    # for it cannot save.
+    noticed = bool(before.noticed_at) and (injected is None or injected.injection.notice)
+    if injected is not None and not noticed:
         preempted_at = min(preempted_at, max(injected.at, kept_at))  # the supervisor noticed it later
     return Handover(
         attempt=before.number,
         moment=injected.injection.moment if injected else "not injected",
-        notice=bool(before.noticed_at),
+        notice=noticed,
         committed=committed.id if committed else "",
         restored=after.resumed_from,
         committed_step=step,
@@ -81,11 +84,11 @@ def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
         **_numbers(evidence, committed, before, after),
         split=split_save(evidence.observed.writes, committed) if committed else (),
         lost_s=max(0.0, preempted_at - kept_at),
-        recovery_s=max(0.0, after.started_at - (before.noticed_at or preempted_at)),
-        leave_s=_leave_s(before),
+        recovery_s=max(0.0, after.started_at - (before.noticed_at if noticed else preempted_at)),
+        leave_s=_leave_s(before) if noticed else None,
         exit_code=before.exit_code,
         outcome=before.outcome,
-        saved_after_notice=bool(before.noticed_at)
+        saved_after_notice=noticed
         and any(at > before.noticed_at for at in evidence.observed.changes.get(before.number, [])),
         unsaved=before.unsaved,
         ending=before.ending,

@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
-Moment = Literal["before the first checkpoint", "in the middle", "while saving", "right before the end"]
+Moment = Literal[
+    "before the first checkpoint", "before the start", "in the middle", "while saving", "right before the end"
+]
 Due = Literal["wait", "inject", "late"]
 
 # The share of the work after which a preemption counts as right before the end.
@@ -29,9 +31,12 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
     moment: Moment
     notice: bool
+    # Of a distributed run: all its machines, not one of them.
+    everywhere: bool = False
 
     def __str__(self) -> str:
-        return f"{self.moment}, {'with' if self.notice else 'without'} notice"
+        machines = ", all machines" if self.everywhere else ""
+        return f"{self.moment}, {'with' if self.notice else 'without'} notice{machines}"
 
 
 # The most informative first; a drill with few preemptions uses the first ones.
@@ -43,7 +48,17 @@ _BY_VALUE = (
     Injection(moment="in the middle", notice=False),
     Injection(moment="while saving", notice=True),
 )
-_ORDER: tuple[Moment, ...] = ("before the first checkpoint", "in the middle", "while saving", "right before the end")
+# Of a distributed run: also all its machines, and one while others wait for it at the start.
+_BY_VALUE_TOGETHER = (
+    *_BY_VALUE[:2],
+    Injection(moment="before the start", notice=False),
+    Injection(moment="in the middle", notice=False, everywhere=True),
+    *_BY_VALUE[2:],
+    Injection(moment="in the middle", notice=True, everywhere=True),
+)
+_ORDER: tuple[Moment, ...] = (
+    *("before the first checkpoint", "before the start", "in the middle", "while saving", "right before the end"),
+)
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +80,9 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     sure: bool = False
 
 
-def choose(preemptions: int, *, notice: bool = True) -> tuple[Injection, ...]:
+def choose(preemptions: int, *, notice: bool = True, nodes: int = 1) -> tuple[Injection, ...]:
     """Choose that many preemptions, in the order of their moments. Those beyond the list come in the middle."""
-    picked = list(_BY_VALUE[:preemptions])
+    picked = list((_BY_VALUE_TOGETHER if nodes > 1 else _BY_VALUE)[:preemptions])
     picked += [Injection(moment="in the middle", notice=n % 2 == 0) for n in range(preemptions - len(picked))]
     ordered = sorted(picked, key=lambda injection: _ORDER.index(injection.moment))
     return tuple(msgspec.structs.replace(one, notice=one.notice and notice) for one in ordered)

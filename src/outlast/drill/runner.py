@@ -21,6 +21,7 @@ from outlast.drill.trackers import tracker_run_in
 from outlast.errors import CloudError
 from outlast.runs.folder_listing import survey
 from outlast.runs.logs import LogReader
+from outlast.runs.nodes import NodeObjects
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.workspace import RunRequest, Workspace
@@ -68,7 +69,9 @@ class DrillRunner:
         self.workspace = workspace
         self.cloud = cloud
         self.request = request
-        self.injections = list(injections)
+        # Those before the start concern an attempt that has not started, and the others one that has.
+        self.injections = [one for one in injections if one.moment != "before the start"]
+        self.at_start = [one for one in injections if one.moment == "before the start"]
         self.wait_s = wait_s
         self.grace_s = grace_s
         # The last step and the duration of an undisturbed run, if there was one.
@@ -101,6 +104,9 @@ class DrillRunner:
         self._lines = OutputLines()
         self._reader: LogReader | None = None
         self._trackers_at = 0.0
+        # The attempt that is about to start, and the reports of its machines.
+        self._placed = 0
+        self._nodes: NodeObjects | None = None
 
     def watch(self) -> Observations:
         """Watch until the run is over."""
@@ -111,9 +117,11 @@ class DrillRunner:
             current = state.current
             if current is not None:
                 self._observe(state, current)
+            if self.at_start:
+                self._follow_start(state)
             time.sleep(_POLL_S)
         self._close_reads()
-        self.missed += [(injection, "the run ended before") for injection in self.injections]
+        self.missed += [(injection, "the run ended before") for injection in (*self.at_start, *self.injections)]
         return Observations(
             injected=tuple(self.injected),
             missed=tuple(self.missed),
@@ -159,8 +167,19 @@ class DrillRunner:
             else:
                 self._miss(injection, view)
 
+    def _follow_start(self, state: RunState) -> None:
+        """Preempt a machine of a distributed attempt while it waits for the others. Not the first attempt."""
+        last = state.last
+        if last is None or last.number == 1 or last.nodes == 1 or last.phase != "placed":
+            return
+        if last.number != self._placed:
+            self._placed = last.number
+            self._nodes = NodeObjects(self.workspace.bucket, self.request.run, last.number)
+        if self._nodes is not None and any(kind == "ready" for _, kind in self._nodes.changed_at()):
+            self._preempt(self.at_start.pop(0), last)
+
     def _is_preempted(self, current: Attempt) -> bool:
-        return bool(self.injected) and self.injected[-1].attempt == current.number
+        return any(one.attempt == current.number for one in self.injected)
 
     def _follow_files(self, current: Attempt) -> bool:
         """Return whether the checkpoint folder has changed since the last scan."""
@@ -278,19 +297,23 @@ class DrillRunner:
             self._steps = steps_of([known or self._reported])[0]
 
     def _inject(self, injection: Injection, current: Attempt, view: AttemptView) -> None:
-        at = time.time()
-        try:
-            # Of several machines another one each time, the one that leads included.
-            victim = current.machines[(len(self.injected) + 1) % current.nodes]
-            self.cloud.preempt(victim, notice=injection.notice, grace_s=self.grace_s)
-        except CloudError as problem:
-            self.missed.append((injection, problem.message))
-            return
         forced = (injection.moment == "in the middle" and not view.own_saves) or (
             injection.moment == "while saving" and not (view.writing and view.saves)
         )
-        self.injected.append(Injected(injection=injection, attempt=current.number, at=at, forced=forced))
-        self.report(f"preempted attempt {current.number} {injection}")
+        self._preempt(injection, current, forced=forced)
+
+    def _preempt(self, injection: Injection, attempt: Attempt, *, forced: bool = False) -> None:
+        at = time.time()
+        # Of several machines another one each time, the one that leads included.
+        victim = attempt.machines[(len(self.injected) + 1) % attempt.nodes]
+        try:
+            for name in attempt.machines if injection.everywhere else (victim,):
+                self.cloud.preempt(name, notice=injection.notice, grace_s=self.grace_s)
+        except CloudError as problem:
+            self.missed.append((injection, problem.message))
+            return
+        self.injected.append(Injected(injection=injection, attempt=attempt.number, at=at, forced=forced))
+        self.report(f"preempted attempt {attempt.number} {injection}")
 
     def _miss(self, injection: Injection, view: AttemptView) -> None:
         if injection.moment == "before the first checkpoint":

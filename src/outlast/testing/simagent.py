@@ -337,7 +337,7 @@ class SimAgent(NodeEffects):
         assert self.command is not None
         self.checkpointer.commit_quickly(self.command)
 
-    def send_sigterm(self) -> bool:
+    def send_sigterm(self) -> bool | None:
         assert self.command is not None
         return self.command.terminate()
 

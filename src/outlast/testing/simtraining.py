@@ -112,9 +112,9 @@ class SimCommand:
     def is_alive(self) -> bool:
         return not self.over
 
-    def terminate(self) -> bool:
+    def terminate(self) -> bool | None:
         self.terminated = True
-        return True
+        return None if self.over else True
 
     def kill(self) -> None:
         self._exit(_SIGKILL)

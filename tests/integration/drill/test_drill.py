@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.app.left_behind import left_behind
+from tests.support.gang import write_gang
 from tests.support.home import Home
 
 # Waits for the preemptions that a test expects, however busy the computer is: attempt 1 before its first checkpoint,
@@ -149,6 +150,17 @@ def test_compare_passes_a_trainer_that_keeps_all_of_its_state_and_plots_both_cur
     assert "· undisturbed  × drilled  • both" in answer.stdout
     assert "with notice" not in answer.stderr
     assert "the drill passed" in answer.stdout
+
+
+@pytest.mark.full
+def test_a_distributed_training_passes_although_all_its_machines_are_lost(home: Home) -> None:
+    """A loss without notice stops the other machine, which waits for the lost one: no save is expected of it."""
+    write_gang(home, "local", "", nodes=2, hold=0, steps=400)
+    answer = home.outlast("drill", "--preemptions", "4", timeout_s=300)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    for what in ("before the start, without notice", "in the middle, without notice, all machines"):
+        assert f" {what}\n" in answer.stderr
+    assert home.machines() == []
 
 
 def test_a_program_that_fails_by_itself_is_not_drilled(home: Home) -> None:

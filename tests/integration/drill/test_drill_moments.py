@@ -27,6 +27,15 @@ def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
     assert not any(injection.notice for injection in choose(6, notice=False))
 
 
+def test_a_distributed_run_loses_one_machine_all_machines_and_one_at_the_start() -> None:
+    assert [str(injection) for injection in choose(4, nodes=2)] == [
+        "before the start, without notice",
+        "in the middle, with notice",
+        "in the middle, without notice, all machines",
+        "while saving, without notice",
+    ]
+
+
 @pytest.mark.parametrize(
     ("moment", "seen", "expected"),
     [

@@ -16,6 +16,8 @@ from outlast.agent.effects import (
     CommandHung,
     Effect,
     ExclusiveLost,
+    NodeFailed,
+    NodesReport,
     NoticeReceived,
     OutputsReport,
     RunOver,
@@ -25,6 +27,7 @@ from outlast.agent.instance import Notice
 from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError, StoreUnreachable
 from outlast.runs.events import Ending
+from outlast.runs.nodes import NodeEnd, NodeStart
 from outlast.runs.state import Checkpoint
 from outlast.spec.spec import LimitSpec, Spec
 from outlast.workspace import RunRequest
@@ -55,12 +58,12 @@ USUAL: Mapping[str, object] = {
 class Play:
     """Plays one attempt with the given answers, and records the effects. `events` come once the command runs."""
 
-    def __init__(self, *events: AgentEvent | None, **answers: object) -> None:
+    def __init__(self, *events: AgentEvent | None, rank: int = 0, nodes: int = 1, **answers: object) -> None:
         self.now = 100.0
         self.events = list(events)
         self.answers = {**USUAL, **answers}
         self.effects: list[Effect] = []
-        self.conductor = Conductor(number=2, now=lambda: self.now, poll_s=1.0)
+        self.conductor = Conductor(number=2, now=lambda: self.now, poll_s=1.0, rank=rank, nodes=nodes)
         script, answer, failure = self.conductor.conduct(), None, None
         while True:
             try:
@@ -291,3 +294,32 @@ def test_a_successor_that_waits_reports_once_that_it_is_ready() -> None:
     waits = [TurnReport(turn="wait")] * 4 + [TurnReport(turn="mine")]
     assert Play(CommandExited(0, 5.0), read_turn=waits).names.count("announce_ready") == 1
     assert "announce_ready" not in Play(CommandExited(0, 5.0)).names
+
+
+PEER_LEFT = NodeFailed(1, NodeEnd(finished=False, outcome="preempted", why="preempted", exit_code=143))
+
+
+def test_the_leader_commits_what_all_ranks_saved_before_it_received_the_notice_of_another_one() -> None:
+    """The noticed rank stops all others after the same step, faster than its notice reaches them."""
+    ended = NodesReport(ended=True, responsive=False, seen=True, outputs=0, failed=(PEER_LEFT,))
+    play = Play(CommandExited(143, 90.0), nodes=2, all_ready=True, read_nodes=ended)
+    assert play.arguments("commit_last")[0] == "handled"
+    assert play.end[0].outcome == "preempted"
+
+
+def test_a_command_that_exited_before_its_signal_has_saved_like_one_that_handles_it() -> None:
+    start = NodeStart(checkpoint="", addresses=("a", "b"))
+    over = RunOver("the attempt is over")
+    play = Play(
+        *(NOTICE, CommandExited(143, 90.0), over), rank=1, nodes=2, read_start=start, send_sigterm=None, report_end=None
+    )
+    assert play.arguments("commit_last")[0] == "handled"
+    killed = Play(
+        *(NOTICE, CommandExited(143, 90.0), over),
+        rank=1,
+        nodes=2,
+        read_start=start,
+        send_sigterm=False,
+        report_end=None,
+    )
+    assert killed.arguments("commit_last")[0] == "cut"

@@ -92,7 +92,7 @@ def _show(report: DrillReport, drilled: Evidence, undisturbed: Evidence | None) 
 
     now = time.time()
     click.echo("\n" + timeline(drilled.state, now))
-    click.echo(legend() + "\n")
+    click.echo(legend(drilled.state) + "\n")
     if undisturbed is not None:
         shared = {n: len(p) for n, p in undisturbed.curves.items() if n in drilled.curves}
         name = max(shared, key=lambda n: (shared[n], "loss" in n), default="")

@@ -47,7 +47,7 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     picture = timeline(state, now)
     if picture:
         click.echo("\n" + picture)
-        click.echo(legend() + "\n")
+        click.echo(legend(state) + "\n")
         click.echo(sums(state, now))
         usd, origin = details.traffic
         if origin:
