@@ -83,7 +83,8 @@ class Node:
     # Reports of this machine
 
     def report_alive(self, phase: str, *, writes: bool) -> None:
-        self._objects.report_alive(self.rank, NodeAlive(phase=phase, writes=writes))
+        # Also when all is stored: the leader may have listed the shards before it reads this.
+        self._objects.report_alive(self.rank, NodeAlive(phase=phase, writes=writes or self.shards > 0))
 
     def report_ready(self, address: str) -> None:
         self._objects.report_ready(self.rank, NodeReady(address=address))

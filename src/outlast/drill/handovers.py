@@ -59,7 +59,7 @@ def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
     began_at = signs.get(before.number, before.over_at if signs else before.started_at)
     kept_at = max(before.saved_at, began_at)
     preempted_at = before.over_at
-    # The other machines of a distributed run are told to stop although the lost one had no notice: a command that waits
+    # The other machines of a distributed run receive one although the lost one had none: a command that waits
     # for it cannot save.
     noticed = bool(before.noticed_at) and (injected is None or injected.injection.notice)
     if injected is not None and not noticed:

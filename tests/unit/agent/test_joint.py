@@ -184,3 +184,18 @@ def test_a_save_that_is_seen_in_two_parts_is_one_save(machines: tuple[Machine, M
     assert not commit_after_beats()
     leader.write("step-200/weights.bin")
     assert commit_after_beats()
+
+
+def test_a_node_that_has_stored_all_it_wrote_is_still_one_that_writes(machines: tuple[Machine, Machine]) -> None:
+    leader, member = machines
+    member.beat()
+    alive = leader.node.alive(1)
+    assert alive is not None
+    assert not alive.writes
+    member.write("step-1/shard-1")
+    member.commit()
+    assert not member.checkpointer.has_changes()
+    member.beat()
+    alive = leader.node.alive(1)
+    assert alive is not None
+    assert alive.writes
