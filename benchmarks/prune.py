@@ -51,7 +51,7 @@ def fill(store: SlowStore, workspace: Workspace, runs: int, prefix: str) -> list
     records: list[EndedRun] = []
     for number in range(1, runs + 1):
         objects |= objects_of(f"run-{number}", old)
-        records.append(record_of(f"run-{number}", fold(story(f"run-{number}", old)), url=workspace.url))
+        records.append(record_of(f"run-{number}", fold(story(f"run-{number}", old))))
     store.fill({prefix + key: body for key, body in objects.items()})
     store.objects.update({prefix + key: (body, old) for key, body in objects.items()})
     for begin in range(0, runs, PAGE):

@@ -62,7 +62,7 @@ def past(count: int) -> Iterator[tuple[str, bytes]]:
         yield f"runs/{run}/spec.json", msgspec.json.encode(RunRequest(run=run, spec=spec, code=CodeRecord()))
         for at, event in enumerate(events, 1):
             yield event_key(run, at), ev.encode(event)
-        records.append(record_of(run, fold(events), url=""))
+        records.append(record_of(run, fold(events)))
     memory = open_workspace("memory://")
     index = EndedRuns(memory)
     for begin in range(0, len(records), ended.PAGE):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from outlast.api.fields import ParamValue, Path
     from outlast.app.details import RunDetails
+    from outlast.app.waiting import Waiting
     from outlast.runs.notes import RunNote
 
 
@@ -123,6 +124,12 @@ class Run:
         from outlast.app.notes import annotate
 
         return annotate(self._workspace, self.name, text=text, tags=tags, untag=untag)
+
+    def waiting(self) -> Waiting:
+        """Return why a run without a machine waits: prices and refusals by zone, the next request, what would help."""
+        from outlast.app.waiting import waiting_of
+
+        return waiting_of(self._workspace, self.name)
 
     # Following
 

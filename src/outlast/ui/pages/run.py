@@ -16,7 +16,7 @@ from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import TONES, describe_s, money
 from outlast.ui.layout import PageView, Prose, empty, heading, panel, pill, titled
-from outlast.ui.pages import run_failure, run_files, run_metrics, run_spec, run_story, run_system
+from outlast.ui.pages import run_failure, run_files, run_metrics, run_spec, run_story, run_system, run_waiting
 from outlast.ui.pages.components import Tab, href
 from outlast.ui.pages.run_actions import Actions
 
@@ -125,6 +125,7 @@ class _RunPage:
             }
             self.spent, self.age = _Ticking("Spent"), _Ticking("Duration")
         self.failure = run_failure.Failure(self.view)
+        self.waiting = run_waiting.WaitingPanel(self.view)
 
     def _update_head(self, detail: RunDetail) -> None:
         state, request = detail.state, detail.request
@@ -156,6 +157,7 @@ class _RunPage:
         self.age.update(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
         self.actions.update(detail)
         self.failure.update(detail)
+        self.waiting.update(detail)
 
     def _show_note(self, detail: RunDetail) -> None:
         self.note.update(detail.note.text)
