@@ -33,6 +33,13 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     same: int | None = None
 
 
+def volume_price(workspace: Workspace, size_gb: float, cloud: str) -> float:
+    """Return the price of a new volume in USD per month. Raises UsageError for a cloud without volumes."""
+    from outlast.volumes import lifecycle
+
+    return lifecycle.volumes_of(clouds(workspace), cloud or DEFAULT_CLOUD).volumes.usd_per_month(size_gb)
+
+
 def create_volume(
     workspace: Workspace, name: str, *, size_gb: float, cloud: str = "", zone: str = "", report: Report
 ) -> ResourceRecord:

@@ -133,6 +133,9 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 class Volumes(Protocol):
     """The volumes of one cloud."""
 
+    def usd_per_month(self, size_gb: float) -> float:
+        """Return the list price of a volume that is created with this size."""
+
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         """Create the volume, or return the existing one, and wait until it can be mounted.
 

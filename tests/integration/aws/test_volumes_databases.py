@@ -34,7 +34,7 @@ class TestEfs(VolumeSuite):
         assert (here.zone, here.zones) == ("us-east-1b", ("us-east-1b",))
         assert here.usd_per_month == pytest.approx(30.0)
         assert here.source.endswith(".efs.us-east-1.amazonaws.com:/")
-        with pytest.raises(BadRequest, match="zone `mars-1a` has no default network"):
+        with pytest.raises(BadRequest, match="zone `mars-1a` has no subnet of the network"):
             aws.volumes.create("lost", size_gb=1.0, zone="mars-1a", labels=LABELS)
         for name in ("wide", "narrow"):
             aws.volumes.delete(name)

@@ -79,3 +79,17 @@ def test_packages_of_this_computer_are_refused_where_machines_do_not_have_them(h
     assert answer.returncode == 2, answer.stderr
     assert "machines of `gcp` do not have the packages of this computer" in answer.stderr
     assert gcp.machines() == []
+
+
+def test_the_price_of_a_volume_is_shown_and_confirmed_before_it_is_created(home: Home, gcp: GcpCloud) -> None:
+    argv = ["volume", "create", "demos", "--size", "10GB", "--cloud", "gcp"]
+    code, screen = typed(home, *argv, answer="n\n", above_usd="5")
+    assert code == 2, screen
+    # Google bills its smallest size.
+    assert "the volume will cost $163.84 a month, from now until you delete it" in screen
+    assert "declined; nothing was created" in screen
+    assert gcp.volumes.list_all() == []
+    code, screen = typed(home, *argv, answer="y\n", above_usd="5")
+    assert code == 0, screen
+    assert [volume.name for volume in gcp.volumes.list_all()] == ["demos"]
+    assert home.outlast("volume", "delete", "demos", "--yes").returncode == 0

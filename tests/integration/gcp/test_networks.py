@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import pytest
 
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.gcp.network import shared_network
 from outlast.clouds.gcp.setup_network import network_steps
 from outlast.errors import BadRequest, PolicyDenied
-from outlast.spec.network import NetworkSpec
+from outlast.spec.network import NetworkSpec, network_of
 from outlast_gcp_emulator.conditions import EXTERNAL_ADDRESS, REAL
 from tests.support.gcp import ZONE, Rehearsal
 
@@ -55,3 +57,27 @@ def test_a_machine_starts_in_the_private_network_without_an_address(
         gcp.launch(offer, f"n-{secrets.token_hex(4)}", boot=Boot(), labels={})
     assert "no-such-network" in missing.value.message
     assert "setup gcp --network" in missing.value.hint
+
+
+@pytest.mark.parametrize("settings", [{"network": "outlast"}, {"subnetworks": ["outlast"]}], ids=["name", "subnetwork"])
+def test_volumes_and_databases_are_in_the_network_of_the_machines(
+    gcp: GcpCloud, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    for step in network_steps(gcp.client, "us-central1"):
+        step.apply()
+    monkeypatch.setenv("OUTLAST_NETWORKS", json.dumps({"gcp": settings}))
+    gcp.volumes.create("demos", size_gb=1100.0, zone=ZONE)
+    doc = gcp.client.call("file", "GET", f"v1/projects/{gcp.client.project}/locations/{ZONE}/instances/demos").doc
+    assert [one["network"] for one in doc["networks"]] == ["outlast"]
+    gcp.volumes.delete("demos")
+    full = f"projects/{gcp.client.project}/global/networks/outlast"
+    assert shared_network(gcp.client, network_of("gcp", os.environ), "us-central1") == full
+    # The network of a host project.
+    shared = {"gcp": {"network": "projects/host/global/networks/research"}}
+    monkeypatch.setenv("OUTLAST_NETWORKS", json.dumps(shared))
+    gcp.volumes.create("shared", size_gb=1100.0, zone=ZONE)
+    doc = gcp.client.call("file", "GET", f"v1/projects/{gcp.client.project}/locations/{ZONE}/instances/shared").doc
+    [network] = doc["networks"]
+    assert network["network"] == "projects/host/global/networks/research"
+    assert network["connectMode"] == "PRIVATE_SERVICE_ACCESS"
+    gcp.volumes.delete("shared")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from outlast.app.volumes import create_volume, delete_volume, require_unmounted, resize_volume
+from outlast.app.volumes import create_volume, delete_volume, require_unmounted, resize_volume, volume_price
 from outlast.cli.shared.command import STILL_BILLED, UNCERTAIN, command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import cloud_option, confirmed_record, resource_records, size, volume_argument
 from outlast.cli.shared.terminal import find_workspace, money, note
+from outlast.errors import UsageError
 
 
 @command(
@@ -18,17 +21,31 @@ from outlast.cli.shared.terminal import find_workspace, money, note
 @click.option("--size", "size_text", required=True, metavar="SIZE", help="Size: 1TB, 500GB.")
 @click.option("--zone", default="", metavar="ZONE", help="Zone; only machines that reach it can mount the volume.")
 @cloud_option
+@click.option("--yes", "-y", is_flag=True, help="Do not ask, whatever the volume costs.")
 @workspace_option
-def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url: str) -> int:
+def create(name: str, size_text: str, zone: str, cloud_name: str, yes: bool, workspace_url: str) -> int:
     """Create the volume NAME. A second one of the same name is refused before it costs anything."""
     size_gb = size("--size", size_text)
-    record = create_volume(
-        find_workspace(workspace_url), name, size_gb=size_gb, cloud=cloud_name, zone=zone, report=note
-    )
+    workspace = find_workspace(workspace_url)
+    _confirm_price(volume_price(workspace, size_gb, cloud_name), yes=yes)
+    record = create_volume(workspace, name, size_gb=size_gb, cloud=cloud_name, zone=zone, report=note)
     where = record.zone or record.cloud
     click.echo(f"{name}: {record.size_gb:g} GB in {where}, {money(record.usd_per_month)} a month")
     note(f'in outlast.toml: [volumes] "/data" = "{name}"; fill it with `outlast volume populate {name} FOLDER`')
     return 0
+
+
+def _confirm_price(usd_per_month: float, *, yes: bool) -> None:
+    """Print the price of a volume, and ask on a terminal. Raises UsageError if the user declines."""
+    if not usd_per_month:
+        return
+    note(f"the volume will cost {money(usd_per_month)} a month, from now until you delete it")
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    from outlast.cli.shared.progress import confirm
+
+    if not confirm("Create it?"):
+        raise UsageError("declined; nothing was created", hint="--yes creates it without a question")
 
 
 @command(progress="resizing", interrupt=UNCERTAIN)

@@ -16,8 +16,10 @@ from outlast.clouds.aws import secrets, security_groups, ssh_access
 from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.machines import check_name
+from outlast.clouds.aws.network import AwsNetwork
 from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
 from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
+from outlast.spec.network import network_of
 
 CLOUD = "aws"
 _TYPE, _LEAST_DISK_GB = "db.t4g.micro", 20
@@ -49,6 +51,8 @@ _USD_PER_HOUR = {
 _DISK_USD_PER_GB_MONTH = 0.115
 # A parameter group that requires TLS. RDS requires it for PostgreSQL by default, but not for MySQL.
 _PARAMETERS = "outlast-mysql8"
+# The subnets of a VPC other than the default one.
+_SUBNETS = "outlast-"
 _PAUSE_S, _S_MAX = 5.0, 2400.0
 _CA_URL = "https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem"
 
@@ -63,7 +67,8 @@ class AwsDatabases:
         check_name(name)
         kind, size_gb = request.type or _TYPE, max(_LEAST_DISK_GB, round(request.size_gb))
         _price(kind, size_gb)
-        group = self._security_group(name, request.engine)
+        network = AwsNetwork(self.client, network_of(CLOUD, os.environ))
+        group = self._security_group(name, request.engine, network)
         parameters = {
             "DBInstanceIdentifier": name,
             "Engine": request.engine,
@@ -79,6 +84,7 @@ class AwsDatabases:
             "BackupRetentionPeriod": 1,
             "Tags": [{"Key": key, "Value": value} for key, value in request.labels.items()],
             **({"AvailabilityZone": request.zone} if request.zone and request.zone != self.client.region else {}),
+            **self._place(network),
             **({"DBParameterGroupName": self._tls_parameter_group()} if request.engine == "mysql" else {}),
         }
         try:
@@ -92,10 +98,31 @@ class AwsDatabases:
         self._wait_available(name)
         return self.find(name)
 
-    def _security_group(self, name: str, engine: Engine) -> str:
+    def _security_group(self, name: str, engine: Engine, network: AwsNetwork) -> str:
         return security_groups.security_group(
-            self.client, _group(name), port=_PORTS[engine], note="a database of outlast"
+            self.client,
+            _group(name),
+            port=_PORTS[engine],
+            note="a database of outlast",
+            machines=network.groups(peers=False),
+            vpc=network.vpc(),
         )
+
+    def _place(self, network: AwsNetwork) -> Doc:
+        """Return the subnets of the database, if they are not those of the default VPC."""
+        vpc = network.vpc()
+        if not vpc:
+            return {}
+        name, subnets = _SUBNETS + vpc, [str(doc["SubnetId"]) for doc in network.zone_subnets()]
+        with suppress(AlreadyExists):
+            self.client.call(
+                "rds",
+                "create_db_subnet_group",
+                DBSubnetGroupName=name,
+                DBSubnetGroupDescription="outlast: the subnets of machines",
+                SubnetIds=subnets,
+            )
+        return {"DBSubnetGroupName": name, "PubliclyAccessible": network.settings.external_address}
 
     def _tls_parameter_group(self) -> str:
         note = "outlast: requires TLS"
@@ -156,6 +183,7 @@ class AwsDatabases:
         if backup not in {one.id for one in self.backups(name)}:
             raise NotFound(f"`{name}` has no snapshot `{backup}`")
         fresh, before = f"{name[:50]}-next", f"{name[:50]}-before"
+        subnets = str((doc.get("DBSubnetGroup") or {}).get("DBSubnetGroupName", ""))
         with ExitStack() as undo:
             # The old instance stays untouched until the new one is available.
             undo.callback(self._drop_quietly, fresh)
@@ -165,7 +193,8 @@ class AwsDatabases:
                 DBInstanceIdentifier=fresh,
                 DBSnapshotIdentifier=backup,
                 DBInstanceClass=doc["DBInstanceClass"],
-                PubliclyAccessible=True,
+                PubliclyAccessible=doc.get("PubliclyAccessible", True),
+                **({"DBSubnetGroupName": subnets} if subnets.startswith(_SUBNETS) else {}),
                 VpcSecurityGroupIds=[one["VpcSecurityGroupId"] for one in doc.get("VpcSecurityGroups", [])],
                 Tags=[{"Key": key, "Value": value} for key, value in _labels(doc).items()],
             )

@@ -57,6 +57,14 @@ class AwsNetwork:
             raise NoCapacity(f"the network settings have no subnet in zone {', '.join(zones)}", hint=hint)
         return there
 
+    def zone_subnets(self, zone: str = "") -> list[Doc]:
+        """Return one subnet in each zone, or in `zone` alone, for volumes and databases. Raises BadRequest."""
+        found = {str(doc["AvailabilityZone"]): doc for doc in reversed(self._subnets())}
+        there = [doc for name, doc in found.items() if zone in ("", name)]
+        if not there:
+            raise BadRequest(f"zone `{zone}` has no subnet of the network", hint="name another zone of your region")
+        return there
+
     def applied(self, data: Doc) -> Doc:
         """Return launch parameters with the network interface that the settings need."""
         if self.is_default:

@@ -66,12 +66,15 @@ def named_group(client: AwsClient, name: str, *, note: str, vpc: str = "") -> Do
             pause_s = min(pause_s * 2, 2.0)
 
 
-def security_group(client: AwsClient, name: str, *, port: int, note: str) -> str:
-    """Return the group of that name, which admits machines. Creates it if necessary."""
-    group = str(named_group(client, name, note=note)["GroupId"])
-    machines = {"UserIdGroupPairs": [{"GroupId": group_of_machines(client), "Description": "machines of outlast"}]}
-    with suppress(AlreadyExists):
-        client.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[{**_rule(port), **machines}])
+def security_group(
+    client: AwsClient, name: str, *, port: int, note: str, machines: Sequence[str], vpc: str = ""
+) -> str:
+    """Return the group of that name in a VPC, which admits the groups of machines. Creates it if necessary."""
+    group = str(named_group(client, name, note=note, vpc=vpc)["GroupId"])
+    for one in machines:
+        pairs = {"UserIdGroupPairs": [{"GroupId": one, "Description": "machines of outlast"}]}
+        with suppress(AlreadyExists):
+            client.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[{**_rule(port), **pairs}])
     return group
 
 

@@ -5,6 +5,7 @@ They grow by themselves and are billed by their content. The requested size is a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,10 @@ from outlast.clouds.aws import security_groups
 from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.machines import check_name
+from outlast.clouds.aws.network import AwsNetwork
 from outlast.clouds.resources import ResourceState, Volume
 from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
+from outlast.spec.network import network_of
 
 CLOUD = "aws"
 _GROUP, _PORT = "outlast-volumes", 2049
@@ -32,16 +35,25 @@ class AwsVolumes:
     def __init__(self, client: AwsClient) -> None:
         self.client = client
 
+    def usd_per_month(self, size_gb: float) -> float:
+        return size_gb * _USD_PER_GB_MONTH
+
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         check_name(name)
-        subnets = self._subnets(zone)
+        subnets = [str(doc["SubnetId"]) for doc in self._network().zone_subnets(zone)]
         tags = {"Name": name, **(labels or {}), _SIZE_TAG: f"{size_gb:g}"}
         with suppress(AlreadyExists):  # an answer was lost, or an earlier creation was interrupted
             self.client.call("efs", "create_file_system", CreationToken=name, Encrypted=True, Tags=_tags(tags))
         self._wait(lambda: self._doc(name)["LifeCycleState"] == "available", name)
         id = self._doc(name)["FileSystemId"]
+        network = self._network()
         group = security_groups.security_group(
-            self.client, _GROUP, port=_PORT, note="volumes of outlast: machines mount them"
+            self.client,
+            _GROUP,
+            port=_PORT,
+            note="volumes of outlast: machines mount them",
+            machines=network.groups(peers=False),
+            vpc=network.vpc(),
         )
         for subnet in subnets:
             with suppress(AlreadyExists):
@@ -95,16 +107,9 @@ class AwsVolumes:
         targets: list[Doc] = self.client.call("efs", "describe_mount_targets", FileSystemId=id)["MountTargets"]
         return targets
 
-    def _subnets(self, zone: str) -> list[str]:
-        """Return the subnets of the default network, in which machines run. Raises BadRequest."""
-        filters = [{"Name": "default-for-az", "Values": ["true"]}]
-        if zone:
-            filters.append({"Name": "availability-zone", "Values": [zone]})
-        found = self.client.ec2("describe_subnets", Filters=filters)["Subnets"]
-        if not found:
-            where = f"zone `{zone}`" if zone else f"region `{self.client.region}`"
-            raise BadRequest(f"{where} has no default network", hint="name another zone of your region")
-        return [str(subnet["SubnetId"]) for subnet in found]
+    def _network(self) -> AwsNetwork:
+        """Return the network in which machines run."""
+        return AwsNetwork(self.client, network_of(CLOUD, os.environ))
 
     def _wait(self, is_done: Callable[[], bool], name: str) -> None:
         give_up_at = time.monotonic() + _S_MAX

@@ -1,11 +1,12 @@
 """Databases of Google Cloud: Cloud SQL instances, each with one database and one user. TLS is required.
 
 People connect to the public address, from allowed networks. Machines connect to the private address, which needs
-private services access in the network `default` (docs/databases.md).
+private services access in their network (docs/databases.md).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,11 @@ from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import secrets
 from outlast.clouds.gcp.client import GcpClient, check_name
 from outlast.clouds.gcp.errors import Doc, Stale
+from outlast.clouds.gcp.network import shared_network
 from outlast.clouds.gcp.operations import wait_sql
 from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
 from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
+from outlast.spec.network import network_of
 
 CLOUD = "gcp"
 _SERVICE, _REGION, _TIER = "sqladmin", "us-central1", "db-f1-micro"
@@ -68,7 +71,7 @@ class GcpDatabases:
         zone = request.zone if request.zone.count("-") == 2 else ""
         region = request.zone.rpartition("-")[0] if zone else request.zone or _REGION
         _price(request.type or _TIER, request.size_gb)
-        network = f"projects/{self.client.project}/global/networks/default"
+        network = shared_network(self.client, network_of(CLOUD, os.environ), region)
         settings: Doc = {
             "tier": request.type or _TIER,
             "edition": "ENTERPRISE",

@@ -48,6 +48,17 @@ def network_path(name: str) -> str:
     return name if "/" in name else f"global/networks/{name}"
 
 
+def shared_network(client: GcpClient, network: NetworkSpec, region: str) -> str:
+    """Return the full path of the machines' network, for volumes and databases. Raises CloudError."""
+    name = network.network
+    if not name and network.subnetworks:
+        path = _subnetwork(network, region)
+        found = client.call("compute", "GET", path if "projects/" in path else f"projects/{client.project}/{path}").doc
+        name = "projects/" + str(found.get("network", "")).partition("/projects/")[2]
+    path = network_path(name)
+    return path if path.startswith("projects/") else f"projects/{client.project}/{path}"
+
+
 def _subnetwork(network: NetworkSpec, region: str) -> str:
     for name in network.subnetworks:
         if "/" not in name:  # the name of a subnetwork in each region

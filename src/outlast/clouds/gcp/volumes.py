@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import Doc
+from outlast.clouds.gcp.network import shared_network
 from outlast.clouds.gcp.operations import wait_filestore
+from outlast.clouds.local.google_types import region_of
 from outlast.clouds.resources import ResourceState, Volume
 from outlast.errors import AlreadyExists, BadRequest, NotFound
+from outlast.spec.network import network_of
 
 CLOUD = "gcp"
 _TIER, _SHARE, _ZONE = "BASIC_HDD", "share", "us-central1-a"
@@ -35,15 +39,19 @@ class GcpVolumes:
     def __init__(self, client: GcpClient) -> None:
         self.client = client
 
+    def usd_per_month(self, size_gb: float) -> float:
+        return _gib(size_gb) * _USD_PER_GIB_MONTH
+
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         check_name(name, "volume")
+        zone = zone or _ZONE
         body = {
             "tier": _TIER,
             "fileShares": [{"name": _SHARE, "capacityGb": str(_gib(size_gb))}],
-            "networks": [{"network": "default", "modes": ["MODE_IPV4"]}],
+            "networks": [self._network(zone)],
             "labels": label.encode_all(labels or {}),
         }
-        path = f"{self._location(zone or _ZONE)}/instances"
+        path = f"{self._location(zone)}/instances"
         with suppress(AlreadyExists):  # an answer was lost, or an earlier creation was interrupted
             operation = self.client.call("file", "POST", path, query={"instanceId": name}, body=body).doc
             wait_filestore(self.client, operation, f"the volume {name}")
@@ -75,6 +83,13 @@ class GcpVolumes:
 
     def _location(self, location: str) -> str:
         return f"v1/projects/{self.client.project}/locations/{location}"
+
+    def _network(self, zone: str) -> Doc:
+        path = shared_network(self.client, network_of(CLOUD, os.environ), region_of(zone))
+        own = path.removeprefix(f"projects/{self.client.project}/global/networks/")
+        # Filestore takes the name of a network of its project; that of a host project needs private services access.
+        access = {"connectMode": "PRIVATE_SERVICE_ACCESS"} if own == path else {}
+        return {"network": own, "modes": ["MODE_IPV4"], **access}
 
     def _docs(self) -> Sequence[Doc]:
         found: list[Doc] = []

@@ -33,6 +33,9 @@ class LocalVolumes:
         self.root = root
 
     @with_os_errors
+    def usd_per_month(self, size_gb: float) -> float:
+        return 0.0
+
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         folder = self._folder(name)
         if zone:
