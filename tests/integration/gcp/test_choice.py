@@ -91,5 +91,5 @@ def test_the_price_of_a_volume_is_shown_and_confirmed_before_it_is_created(home:
     assert gcp.volumes.list_all() == []
     code, screen = typed(home, *argv, answer="y\n", above_usd="5")
     assert code == 0, screen
-    assert [volume.name for volume in gcp.volumes.list_all()] == ["demos"]
+    assert [volume.size_gb > 1000 for volume in gcp.volumes.list_all()] == [True]
     assert home.outlast("volume", "delete", "demos", "--yes").returncode == 0
