@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from outlast.app.clouds import clouds
+from outlast.billing.egress import egress_text
 from outlast.clouds.cloud import Offer
-from outlast.clouds.location import with_location
+from outlast.clouds.location import bucket_location, with_location
 from outlast.clouds.traits import traits_of
 from outlast.errors import OutlastError, SpecError, UsageError
-from outlast.policy.monte_carlo import Question, from_lives, play
+from outlast.policy.monte_carlo import POLICIES as POLICIES
+from outlast.policy.monte_carlo import Question as Question
+from outlast.policy.monte_carlo import from_lives, from_traces, least_usd
+from outlast.policy.monte_carlo import play as play
 from outlast.policy.replay import Outcome, ReplayJob, ReplayZone
+from outlast.policy.traces import read_traces
 from outlast.policy.view import OnDemand
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import measured_start_s
@@ -33,6 +39,10 @@ MEAN_LIFE_S, MEAN_OUTAGE_S = 7200.0, 1800.0
 _TICKS, _TICK_MIN_S, _TICK_MAX_S = 500, 1.0, 600.0
 # The number of stories from which start times are measured.
 _STORIES = 20
+
+
+# The optimum in hindsight takes as long as a hundred replays, so it is computed for the first runs only.
+_FORESEEN = 10
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +131,44 @@ def _measured(workspace: Workspace, cloud: str) -> float:
     states = [workspace.story(run).refresh() for run in list(workspace.runs())[-_STORIES:]]
     measured = measured_start_s([a for state in states for a in state.attempts if a.cloud == cloud])
     return measured if measured is not None else traits_of(cloud).start_s
+
+
+def capacity_of(
+    question: Question,
+    rng: random.Random,
+    *,
+    traces: Sequence[str] = (),
+    ones: str = "",
+    life_s: float,
+    outage_s: float,
+) -> tuple[Iterator[tuple[ReplayZone, ...]], Question]:
+    """Return simulated worlds, from recorded traces or from random lives, and the question with their ticks."""
+    if not traces:
+        return from_lives(question, life_s, outage_s, rng), question
+    read = [trace for path in traces for trace in read_traces(path, ones=ones)]
+    ticks = {trace.tick_s for trace in read}
+    if len(ticks) > 1:
+        why = f"the traces have ticks of different lengths: {sorted(ticks)}"
+        raise UsageError(why, hint="use traces with equal ticks")
+    question = dataclasses.replace(question, tick_s=read[0].tick_s)
+    return from_traces(question, read, rng), question
+
+
+def foreseen(
+    question: Question, worlds: Sequence[tuple[ReplayZone, ...]], *, each: Callable[[int, int], None]
+) -> tuple[list[float], bool]:
+    """Return the least costs in hindsight of the first worlds; nothing without a deadline. `each`: done, of."""
+    if question.job.deadline_s is None:
+        return [], True
+    some = worlds[:_FORESEEN]
+    return least_usd(question, some, each=lambda done: each(done, len(some)))
+
+
+def traffic_texts(url: str, offers: Sequence[Offer]) -> list[str]:
+    """Describe the price of traffic with the workspace, which depends on the amount of data and is not simulated."""
+    near = bucket_location(url, clouds())
+    found = {text for one in offers if (text := egress_text(url, near, one.cloud, one.region))}
+    return [f"without traffic: {text}" for text in sorted(found)[:1]]
 
 
 def _quantile(values: Sequence[float], part: float) -> float:

@@ -9,6 +9,8 @@ from outlast.app.clouds import clouds
 from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
+    from outlast.sync.events import SyncEvent
+    from outlast.sync.session import Sync
     from outlast.sync.target import Target
     from outlast.sync.tunnel import Tunnel
 
@@ -47,3 +49,29 @@ def open_tunnel(target: Target, there: int, here: int, *, report: Report) -> Tun
     from outlast.sync.tunnel import Tunnel
 
     return Tunnel(target, there, here, report=report)
+
+
+def new_sync(
+    source: str,
+    name: str,
+    folder: str,
+    *,
+    open_workspace: Callable[[], Workspace],
+    watch: bool,
+    delete: bool,
+    pull: bool,
+    emit: Callable[[SyncEvent], None],
+) -> Sync:
+    """Return a session that syncs a folder here with one of a run or a machine; its `run` does it."""
+    import os
+
+    from outlast.sync.remote_dir import RemoteDir, origin_of
+    from outlast.sync.session import Sync, check_source
+
+    if not pull:
+        check_source(source)
+    target = target_of(name, open_workspace)
+    here = os.path.realpath(source)
+    origin = origin_of(here, *((name, folder) if pull else ()))
+    place = RemoteDir(folder=folder, base=target.base, origin=origin, delete=delete, pull=pull)
+    return Sync(here, target, place, watch=watch, emit=emit)

@@ -38,6 +38,7 @@ from outlast.machines.status import MachineStatus as MachineStatus
 from outlast.policy.explain import Explanation as Explanation
 from outlast.policy.explain import Option as Option
 from outlast.policy.replay import Outcome as Outcome
+from outlast.policy.replay import ReplayZone as ReplayZone
 from outlast.records.machines import MachineRecord as MachineRecord
 from outlast.records.machines import MachineRecords as MachineRecords
 from outlast.records.resources import Kind as Kind

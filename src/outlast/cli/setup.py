@@ -27,15 +27,18 @@ def gcp(project: str, bucket: str, location: str, only: str, network: bool, appl
 
     Without --apply it prints equivalent gcloud commands and changes nothing.
     """
-    from outlast.clouds.gcp.client import GcpClient
-    from outlast.clouds.gcp.setup import GcpSetup
-    from outlast.clouds.gcp.setup_network import network_steps, settings_text
+    from outlast.app.account_setup import google_setup
 
-    ending = f"-{find_workspace(only).id[:6]}" if only else ""
-    plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending, report=note)
-    steps = [*plan.steps(), *(network_steps(plan.client, location) if network else ())]
-    code = _carry_out(steps, f"gs://{plan.bucket}", cloud=str(gcp.name), apply=apply)
-    return _print_network(settings_text(), code) if network else code
+    plan = google_setup(
+        project=project,
+        bucket=bucket,
+        location=location,
+        only=find_workspace(only) if only else None,
+        network=network,
+        report=note,
+    )
+    code = _carry_out(plan.steps, plan.bucket, cloud=str(gcp.name), apply=apply)
+    return _print_network(plan.network_settings(), code) if network else code
 
 
 @command(progress="querying the cloud", interrupt=RESUMABLE)
@@ -48,15 +51,11 @@ def aws(region: str, bucket: str, network: bool, apply: bool) -> int:
 
     Without --apply it prints equivalent aws commands and changes nothing.
     """
-    from outlast.clouds.aws.client import AwsClient
-    from outlast.clouds.aws.setup import AwsSetup
-    from outlast.clouds.aws.setup_network import AwsNetworkSetup
+    from outlast.app.account_setup import amazon_setup
 
-    plan = AwsSetup(AwsClient(region), bucket=bucket)
-    private = AwsNetworkSetup(plan.client)
-    steps = [*plan.steps(), *(private.steps() if network else ())]
-    code = _carry_out(steps, f"s3://{plan.bucket}", cloud=str(aws.name), apply=apply)
-    return _print_network(private.settings_text(), code) if network and apply else code
+    plan = amazon_setup(region=region, bucket=bucket, network=network)
+    code = _carry_out(plan.steps, plan.bucket, cloud=str(aws.name), apply=apply)
+    return _print_network(plan.network_settings(), code) if network and apply else code
 
 
 def _verify_dry(url: str, cloud: str) -> None:

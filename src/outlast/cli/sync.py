@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.app.terminals import new_sync
 from outlast.cli.completion import complete_path_on_machine
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.sanitize import send_sequence
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
@@ -42,24 +43,19 @@ def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: 
     folder of the machine, or to the code of the run. Ignored files and secrets are not copied. Only changes are sent.
     Files that sync did not create are never deleted.
     """
-    from outlast.sync.remote_dir import RemoteDir, origin_of
-    from outlast.sync.session import Sync, check_source
-    from outlast.sync.target import find_target
-
     source, name, folder = parse_arguments(argv)
-    if not pull:
-        check_source(source)
-    target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
     here = os.path.realpath(source)
-    place = RemoteDir(
-        folder=folder,
-        base=target.base,
-        origin=origin_of(here, *((name, folder) if pull else ())),
+    reporter = _JsonReporter() if as_json else _TextReporter(here if pull else "", quiet=not sys.stderr.isatty())
+    session = new_sync(
+        source,
+        name,
+        folder,
+        open_workspace=lambda: find_workspace(workspace_url),
+        watch=watch,
         delete=delete,
         pull=pull,
+        emit=reporter,
     )
-    reporter = _JsonReporter() if as_json else _TextReporter(here if pull else "", quiet=not sys.stderr.isatty())
-    session = Sync(here, target, place, watch=watch, emit=reporter)
     # A closed terminal ends the session like Ctrl-C, with all its processes.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -114,7 +110,7 @@ class _JsonReporter:
 
         import msgspec
 
-        from outlast.sync.events import Problem
+        from outlast.app.sync_events import Problem
 
         self.problems += isinstance(event, Problem)
         table = {**msgspec.to_builtins(event), "at": time.time()}
@@ -139,7 +135,7 @@ class _TextReporter:
         self._left_out: list[str] = []
 
     def __call__(self, event: SyncEvent) -> None:
-        from outlast.sync import events as ev
+        from outlast.app import sync_events as ev
 
         if isinstance(event, ev.Arrived):
             self._files.add(event.path)
@@ -158,7 +154,7 @@ class _TextReporter:
             note(text)
 
     def _sentence(self, event: Any) -> str:
-        from outlast.sync import events as ev
+        from outlast.app import sync_events as ev
 
         if isinstance(event, ev.Connected):
             arrow = f"{self._pulling_to} ← " if self._pulling_to else "→ "

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from outlast.app.verification import accounts, bucket_of, clean_up, new_verification, recording
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import clouds, parse_option
+from outlast.cli.shared.options import parse_option
 from outlast.cli.shared.terminal import note
-from outlast.clouds.cloud import HasVerification
-from outlast.clouds.traits import BUILT_IN, known_clouds
 from outlast.errors import OutlastError, UsageError
 from outlast.spec import quantity
 
@@ -25,18 +22,13 @@ if TYPE_CHECKING:
 _INTERRUPT = "stopped; `outlast verify --clean all` deletes what may be left"
 
 
-def _accounts() -> list[str]:
-    """Return the clouds with an account: those that `outlast setup` prepares, and those of other distributions."""
-    return [name for name in known_clouds() if name not in BUILT_IN or BUILT_IN[name].setup_command]
-
-
 @command(
     section="start",
     interrupt=_INTERRUPT,
     progress="",
     json_text="a report: `steps` with `name`, `result` and `text`, the cost, and the leftovers",
 )
-@click.option("--cloud", "cloud_name", required=True, type=click.Choice(_accounts()), help="The cloud.")
+@click.option("--cloud", "cloud_name", required=True, type=click.Choice(accounts()), help="The cloud.")
 @click.option("--gpu", metavar="KIND", help="Use machines with a GPU: T4 or L4:1.")
 @click.option("--region", default="", metavar="NAME", help="Region of the machines (the cheapest).")
 @click.option("--max-usd", default=0.25, metavar="USD", help="Stop when the machines have cost this much (0.25).")
@@ -65,28 +57,18 @@ def verify(
     Fifteen steps: identity, rights, network, bucket, prices; then machines that run, are preempted, killed and cleaned
     up. Each prints `ok`, `FAIL` or `skipped`. Everything that was created is deleted, also after Ctrl-C.
     """
-    from outlast.verify.runner import Runner
-
-    cloud = clouds()[cloud_name]
-    if not isinstance(cloud, HasVerification):
-        raise UsageError(
-            f"--cloud: `{cloud_name}` has no account to verify", hint="`outlast drill` tests a training on it"
-        )
     kind, count = parse_option("--gpu", gpu, quantity.gpu_count, ("", 0))
-    where = bucket or cloud.default_bucket()
+    where = bucket_of(cloud_name, bucket)
     if clean_id:
         return _clean(clean_id, where, cloud_name)
-    with ExitStack() as stack:
-        if record_folder:
-            stack.enter_context(_recorder(cloud, record_folder))
-        runner = Runner(
-            cloud,
-            bucket_url=where,
+    with recording(cloud_name, record_folder):
+        runner = new_verification(
+            cloud_name,
+            where,
             region=region,
             gpu=kind,
             gpus=count,
             max_usd=max_usd,
-            environment=os.environ,
             report=note,
             done=_print,
         )
@@ -119,12 +101,10 @@ def _run(runner: Runner, *, dry: bool, yes: bool) -> None:
 
 
 def _clean(id: str, bucket: str, cloud_name: str) -> int:
-    from outlast.verify.clean import clean
-    from outlast.verify.record import find
-
-    found = [record for record in find(id, bucket) if record.cloud == cloud_name]
-    for record in found:
-        click.echo(f"{record.id}: {clean(record, clouds()[record.cloud], report=note)}")
+    found = False
+    for name, text in clean_up(id, cloud_name, bucket, report=note):
+        found = True
+        click.echo(f"{name}: {text}")
     if not found:
         note(f"nothing to delete: no verification of {cloud_name} is recorded here or in {bucket}")
     return 0
@@ -153,28 +133,8 @@ def _finish(report: VerifyReport, json_path: str) -> int:
     return 0
 
 
-def _recorder(cloud: HasVerification, folder: str) -> Any:
-    from outlast.verify.recorder import recorded
-
-    return recorded(cloud, folder)
-
-
 def run_dry(cloud_name: str, bucket: str, done: Callable[[VerifyResult], None] = _print) -> bool:
     """Run the steps without machines, at the end of `outlast setup --apply`; return whether all passed."""
-    from outlast.verify.runner import Runner
-
-    cloud = clouds()[cloud_name]
-    assert isinstance(cloud, HasVerification)
-    runner = Runner(
-        cloud,
-        bucket_url=bucket,
-        region="",
-        gpu="",
-        gpus=0,
-        max_usd=0.0,
-        environment=os.environ,
-        report=note,
-        done=done,
-    )
+    runner = new_verification(cloud_name, bucket, report=note, done=done)
     runner.dry()
     return not runner.dry_failed

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.local.zones import local_cloud
+from outlast.app.local_cloud import local_cloud, owner_of
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import json_option
 from outlast.cli.shared.progress import confirm
 from outlast.cli.shared.terminal import money, table
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE
-from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import OutlastError, UsageError
 from outlast.spec.quantity import describe_s
 
@@ -23,8 +21,9 @@ if TYPE_CHECKING:
 
 def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     try:
-        return [machine.name for machine in LocalCloud().machines() if machine.name.startswith(beginning)]
-    except (OutlastError, OSError):
+        with local_cloud() as cloud:
+            return [machine.name for machine in cloud.machines() if machine.name.startswith(beginning)]
+    except OutlastError:
         return []
 
 
@@ -54,9 +53,7 @@ def _machine(machine: Machine, now: float) -> dict[str, Any]:
     assert isinstance(data, dict)
     return {
         **data,
-        "run": machine.labels.get(LABEL_RUN, ""),
-        "attempt": machine.labels.get(LABEL_ATTEMPT, ""),
-        "workspace": machine.labels.get(LABEL_WORKSPACE, ""),
+        **owner_of(machine),
         "age_s": max(0.0, now - machine.created_at),
         "cost_usd": machine.cost_usd,
     }
@@ -72,8 +69,8 @@ def _machine_row(machine: Machine, now: float) -> list[str]:
         describe_s(max(0.0, now - machine.created_at)),
         money(machine.price_usd_per_hour),
         money(machine.cost_usd),
-        machine.labels.get(LABEL_RUN, "-"),
-        machine.labels.get(LABEL_ATTEMPT, "-"),
+        owner_of(machine)["run"] or "-",
+        owner_of(machine)["attempt"] or "-",
         machine.why,
     ]
 
@@ -103,7 +100,7 @@ def delete(name: str, yes: bool) -> int:
 
 
 def _agreed(machine: Machine) -> bool:
-    run = machine.labels.get(LABEL_RUN)
+    run = owner_of(machine)["run"]
     whose = f" of {run}" if run else ""
     try:
         return confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?")

@@ -10,10 +10,10 @@ from types import FrameType
 
 import click
 
+from outlast.app.local_cloud import root_of_local_cloud
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import json_option
 from outlast.cli.shared.terminal import note
-from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import CloudError, UsageError
 
 DEFAULT_PORT = 9480
@@ -21,7 +21,7 @@ root_option = click.option("--root", metavar="FOLDER", default="", help="Folder 
 
 
 def _root(given: str) -> str:
-    return os.path.abspath(os.path.expanduser(given)) if given else f"{LocalCloud().root}/google"
+    return os.path.abspath(os.path.expanduser(given)) if given else f"{root_of_local_cloud()}/google"
 
 
 @command(interrupt="the server has stopped; its machines and buckets stay, and the same command serves them again")

@@ -3,48 +3,30 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from outlast.app.local_cloud import ALL, ZONES, set_zone, zone_rows
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import json_option, ones_option
 from outlast.cli.shared.terminal import table
-from outlast.clouds.local import catalog
-from outlast.clouds.local.cloud import LocalCloud
-from outlast.clouds.local.zones import ZoneConditions
-from outlast.errors import BadRequest, CloudError, UsageError
+from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s, duration_s
 
 T = TypeVar("T")
 
 
-@contextmanager
-def local_cloud() -> Iterator[LocalCloud]:
-    """Yield the local cloud; turn errors of the operating system into CloudError."""
-    cloud = LocalCloud()
-    try:
-        yield cloud
-    except OSError as problem:
-        raise CloudError(
-            f"the local cloud in {cloud.root} cannot be used: {problem.strerror or problem}",
-            hint="set OUTLAST_LOCAL_CLOUD to a folder that you can write to",
-        ) from problem
-
-
 def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
-    return [zone for zone in [*catalog.ZONES, "all"] if zone.startswith(beginning)]
+    return [zone for zone in [*ZONES, ALL] if zone.startswith(beginning)]
 
 
 @command(interrupt=READ_ONLY, json="list[ZoneRow]")
 @json_option
 def zones(as_json: bool) -> int:
     """List the zones: capacity, running machines, mean life of spot machines, prices."""
-    with local_cloud() as cloud:
-        found = [_zone(zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
+    found = zone_rows()
     if as_json:
         import json
 
@@ -53,30 +35,6 @@ def zones(as_json: bool) -> int:
     header = ["ZONE", "CAPACITY", "RUNNING", "MEAN LIFE", "GRACE", "TRACE", "SPOT $/H", "ON DEMAND $/H"]
     click.echo(table([_zone_row(zone) for zone in found], header=header))
     return 0
-
-
-def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
-    conditions = ZoneConditions(settings)
-    trace = settings.get("trace")
-    return {
-        "zone": zone,
-        "capacity": settings.get("capacity"),
-        "quota": settings.get("quota"),
-        "rate": settings.get("rate"),
-        "running": sum(m.zone == zone and m.status in ("pending", "running", "stopping") for m in machines),
-        "mean_life_s": conditions.mean_life_s,
-        "grace_s": conditions.grace_s,
-        "trace": {name: value for name, value in trace.items() if name != "ticks"} if trace else None,
-        "outage": conditions.is_out(time.time()),
-        "spot_usd_per_hour": _prices(zone, spot=True),
-        "on_demand_usd_per_hour": _prices(zone, spot=False),
-    }
-
-
-def _prices(zone: str, *, spot: bool) -> list[float]:
-    """Return the prices of the cheapest and the most expensive machine."""
-    prices = [catalog.offer(kind, zone, spot=spot).price_usd_per_hour for kind in catalog.TYPES]
-    return [min(prices), max(prices)]
 
 
 def _zone_row(zone: dict[str, Any]) -> list[str]:
@@ -134,14 +92,7 @@ def set_command(
     changes |= _replay(trace, window, speed_up, ones)
     if not changes:
         raise UsageError("no setting given", hint="see `outlast local set --help`")
-    zones_meant = list(catalog.ZONES) if zone == "all" else [zone]
-    with local_cloud() as cloud:
-        for each in zones_meant:
-            try:
-                cloud.set_zone(each, **changes)
-            except BadRequest as problem:
-                raise UsageError(problem.message, hint=problem.hint) from problem
-    click.echo(f"set {', '.join(zones_meant)}")
+    click.echo(f"set {', '.join(set_zone(zone, changes))}")
     return 0
 
 

@@ -12,27 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.app.simulation import MEAN_LIFE_S, MEAN_OUTAGE_S, question_of, summarize
-from outlast.billing.egress import egress_text
+from outlast.app.simulation import (
+    MEAN_LIFE_S,
+    MEAN_OUTAGE_S,
+    POLICIES,
+    Question,
+    capacity_of,
+    foreseen,
+    play,
+    question_of,
+    summarize,
+    traffic_texts,
+)
 from outlast.cli.cost.prices import source_text
 from outlast.cli.shared.command import UNCHANGED, command
-from outlast.cli.shared.options import clouds, json_option, ones_option, workspace_option
+from outlast.cli.shared.options import json_option, ones_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of, typed
 from outlast.cli.shared.sanitize import send_sequence
 from outlast.cli.shared.terminal import find_workspace, money, table
-from outlast.clouds.cloud import Offer
-from outlast.clouds.location import bucket_location
 from outlast.errors import UsageError
-from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
-from outlast.policy.replay import ReplayZone
-from outlast.policy.traces import read_traces
 from outlast.spec.quantity import describe_s, duration_s
 
 if TYPE_CHECKING:
-    from outlast.app.types import Outcome
+    from outlast.app.types import Outcome, ReplayZone
 
-# The optimum in hindsight takes as long as a hundred replays, so it is computed for the first runs only.
-_FORESEEN = 10
 # The origins of prices that are named.
 _SOURCES_MAX = 4
 
@@ -83,7 +86,7 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
     workspace = find_workspace(workspace_url, project)
     question, offers = question_of(workspace, spec, start_s=_duration(options, "start", 0.0))
-    sources = list(dict.fromkeys(map(source_text, offers)))[:_SOURCES_MAX] + _traffic_texts(workspace.url, offers)
+    sources = list(dict.fromkeys(map(source_text, offers)))[:_SOURCES_MAX] + traffic_texts(workspace.url, offers)
     rng = random.Random(options["seed"])
     draw, question = _capacity(question, options, rng)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
@@ -91,8 +94,8 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     played: dict[str, list[Outcome]] = {}
     for name in names:
         played[name] = _simulated(question, worlds, name)
-    foreseen = _foreseen(question, worlds)
-    summary = summarize(question, played, foreseen, seed=options["seed"])
+    known = foreseen(question, worlds, each=lambda done, of: _progress("foresight", done, of))
+    summary = summarize(question, played, known, seed=options["seed"])
     if options["as_json"]:
         click.echo(json.dumps({**summary, "price_sources": sources}, indent=2))
     else:
@@ -104,13 +107,6 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
 def _limits(options: dict[str, Any]) -> dict[str, Any]:
     given = {name: typed(options[name]) for name in ("deadline", "work") if options[name]}
     return {"limits": given} if given else {}
-
-
-def _traffic_texts(url: str, offers: Sequence[Offer]) -> list[str]:
-    """Describe the price of traffic with the workspace, which depends on the amount of data and is not simulated."""
-    near = bucket_location(url, clouds())
-    found = {text for one in offers if (text := egress_text(url, near, one.cloud, one.region))}
-    return [f"without traffic: {text}" for text in sorted(found)[:1]]
 
 
 def _duration(options: dict[str, Any], name: str, default: float) -> float:
@@ -126,21 +122,16 @@ def _duration(options: dict[str, Any], name: str, default: float) -> float:
 def _capacity(
     question: Question, options: dict[str, Any], rng: random.Random
 ) -> tuple[Iterator[tuple[ReplayZone, ...]], Question]:
-    from dataclasses import replace
-
-    if options["traces"]:
-        if options["mean_life"] or options["mean_outage"]:
-            raise UsageError("`--trace` cannot be combined with `--mean-life` or `--mean-outage`")
-        traces = [trace for path in options["traces"] for trace in read_traces(path, ones=options["ones"] or "")]
-        ticks = {trace.tick_s for trace in traces}
-        if len(ticks) > 1:
-            raise UsageError(
-                f"the traces have ticks of different lengths: {sorted(ticks)}", hint="use traces with equal ticks"
-            )
-        question = replace(question, tick_s=traces[0].tick_s)
-        return from_traces(question, traces, rng), question
-    life_s, outage_s = _duration(options, "mean-life", MEAN_LIFE_S), _duration(options, "mean-outage", MEAN_OUTAGE_S)
-    return from_lives(question, life_s, outage_s, rng), question
+    if options["traces"] and (options["mean_life"] or options["mean_outage"]):
+        raise UsageError("`--trace` cannot be combined with `--mean-life` or `--mean-outage`")
+    return capacity_of(
+        question,
+        rng,
+        traces=options["traces"],
+        ones=options["ones"] or "",
+        life_s=_duration(options, "mean-life", MEAN_LIFE_S),
+        outage_s=_duration(options, "mean-outage", MEAN_OUTAGE_S),
+    )
 
 
 def _simulated(question: Question, worlds: Sequence[tuple[ReplayZone, ...]], policy: str) -> list[Outcome]:
@@ -149,13 +140,6 @@ def _simulated(question: Question, worlds: Sequence[tuple[ReplayZone, ...]], pol
         outcomes.append(play(question, zones, policy))
         _progress(policy, at, len(worlds))
     return outcomes
-
-
-def _foreseen(question: Question, worlds: Sequence[tuple[ReplayZone, ...]]) -> tuple[list[float], bool]:
-    if question.job.deadline_s is None:
-        return [], True
-    some = worlds[:_FORESEEN]
-    return least_usd(question, some, each=lambda done: _progress("foresight", done, len(some)))
 
 
 def _progress(what: str, done: int, of: int) -> None:
