@@ -112,8 +112,11 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     config = (bench.home / ".outlast" / "ssh" / "config").read_text()
     sockets = [Path(line.split('"')[1]) for line in config.splitlines() if "ControlPath" in line]
     assert [path.exists() for path in sockets] == [True, True]
-    for name in ("box", "two"):
-        assert bench.outlast("machine", "delete", name, typed="y\n").stdout.endswith(f"deleted {name}\n")
+    assert bench.outlast("machine", "delete", "box", "tow", "--yes").returncode != 0
+    assert set(listed(bench)) == {"box", "two"}, "a misspelled name is an error before anything is deleted"
+    deleted = bench.outlast("machine", "delete", "box", "two", typed="y\ny\n").stdout
+    assert deleted.endswith("deleted two\n")
+    assert "deleted box\n" in deleted
     assert listed(bench) == {}
     assert "Host " not in (bench.home / ".outlast" / "ssh" / "config").read_text()
     for path in sockets:

@@ -11,7 +11,7 @@ from outlast.app.machines import find_machine
 from outlast.cli.machine.find import (
     cloud_option,
     machine_records_in,
-    name_argument,
+    names_argument,
 )
 from outlast.cli.shared.command import STILL_BILLED, command
 from outlast.cli.shared.options import workspace_option
@@ -24,27 +24,35 @@ if TYPE_CHECKING:
 
 
 @command(progress="deleting the machine", interrupt=STILL_BILLED)
-@name_argument
+@names_argument
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @cloud_option
 @workspace_option
-def delete(name: str, workspace_url: str, cloud_name: str, yes: bool) -> int:
-    """Delete the machine NAME with its disk. It asks first."""
+def delete(names: tuple[str, ...], workspace_url: str, cloud_name: str, yes: bool) -> int:
+    """Delete the machines NAME with their disks. It asks first, for each."""
     machine_records = machine_records_in(workspace_url)
+    # A misspelled name is an error before anything is deleted.
+    found = [(name, _find(machine_records, name, cloud_name)) for name in dict.fromkeys(names)]
+    for name, place in found:
+        if place is None:
+            forget_machine(machine_records, name)
+            click.echo(f"removed the record of {name}; the machine was already deleted")
+        elif yes or _agreed(place[0], machine_records, place[1]):
+            delete_machine(place[0], machine_records, name)
+            click.echo(f"deleted {name}")
+        else:
+            note("nothing was deleted" if len(found) == 1 else f"{name} was not deleted")
+    return 0
+
+
+def _find(machine_records: MachineRecords, name: str, cloud_name: str) -> tuple[InteractiveCloud, Machine] | None:
+    """Return the machine and its cloud; None if only its record is left. Raises NotFound."""
     try:
-        cloud, machine = find_machine(machine_records, name, cloud_name=cloud_name)
+        return find_machine(machine_records, name, cloud_name=cloud_name)
     except NotFound:
         if name not in machine_records.names():
             raise
-        forget_machine(machine_records, name)
-        click.echo(f"removed the record of {name}; the machine was already deleted")
-        return 0
-    if not yes and not _agreed(cloud, machine_records, machine):
-        note("nothing was deleted")
-        return 0
-    delete_machine(cloud, machine_records, name)
-    click.echo(f"deleted {name}")
-    return 0
+        return None
 
 
 def _agreed(cloud: InteractiveCloud, machine_records: MachineRecords, machine: Machine) -> bool:

@@ -39,6 +39,10 @@ def name_argument(command: F) -> F:
     return click.argument("name", shell_complete=complete_machine)(command)
 
 
+def names_argument(command: F) -> F:
+    return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_machine)(command)
+
+
 def cloud_option(command: F) -> F:
     return click.option(
         "--cloud", "cloud_name", default="", metavar="NAME", shell_complete=complete_cloud, help="Cloud."
