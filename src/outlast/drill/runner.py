@@ -99,6 +99,8 @@ class DrillRunner:
         self._read_watch: ReadWatch | None = None
         self._first_write_ns = self._first_save_ns = 0
         self._has_state = False
+        # The newest attempt whose folder held state.
+        self._state_in = 0
         self._reported: list[StepMark] = []
         self._steps: list[StepMark] = []
         self._lines = OutputLines()
@@ -152,8 +154,8 @@ class DrillRunner:
         self._follow_work(current)
         self._follow_tracker(current)
         if any(size and is_state(path) for path, (size, _) in self._files.items()):
-            self._has_state = True
-        else:
+            self._has_state, self._state_in = True, current.number
+        elif self._state_in != current.number:  # a save may replace its files just now
             self.stateless[current.number] = current.saves
         while self.injections and not self._is_preempted(current):
             injection = self.injections[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.support.home import Home
 from tests.support.waiting import eventually
 
 REGION = "us-central1"
+# The launch follows, the preemption of a run, and a run without a supervisor.
+STEPS_BEFORE_A_KILL = ["prices and quotas", "run", "secrets"]
 
 
 @pytest.fixture
@@ -101,9 +104,19 @@ def test_a_policy_of_the_organisation_fails_the_launch_with_the_setting(
 
 
 @pytest.mark.full
-def test_after_kill_9_clean_leaves_nothing(home: Home, gcp: GcpCloud) -> None:
+@pytest.mark.parametrize("after", STEPS_BEFORE_A_KILL)
+def test_after_kill_9_clean_leaves_nothing(home: Home, gcp: GcpCloud, rehearsal: Rehearsal, after: str) -> None:
+    for zone in rehearsal.local.zone_settings():
+        rehearsal.local.set_zone(zone, grace_s=5.0)
     running = home.start("verify", "--cloud", "gcp", "--yes", "--region", REGION)
-    eventually(lambda: gcp.machines() != [], within_s=120, what="a machine of the verification")
+    assert running.stdout is not None
+    seen: list[str] = []
+    # With the line of a step, the next one begins.
+    while not re.match(rf"ok +{after} ", "".join(seen[-1:])):
+        seen.append(running.stdout.readline())
+        assert seen[-1], "".join(seen)
+    if after == "prices and quotas":
+        eventually(lambda: gcp.machines() != [], within_s=120, what="a machine of the verification")
     running.kill()
     running.wait(timeout=60)
     answer = home.outlast("verify", "--cloud", "gcp", "--clean", "all")
