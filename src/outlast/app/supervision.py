@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from outlast.app.background import starting_supervisor
-from outlast.app.clouds import clouds
 from outlast.errors import OutlastError
 from outlast.workspace import Workspace
 
@@ -18,6 +17,7 @@ _CONSOLE_CHARACTERS = 200
 
 def new_supervisor(workspace: Workspace, *, report: Callable[[str], None] = lambda _: None) -> Supervisor:
     """Return a supervisor of the workspace that does nothing yet; its `run` supervises."""
+    from outlast.app.clouds import clouds  # imported late: `ps` needs no cloud
     from outlast.supervisor.loop import Supervisor
 
     return Supervisor(workspace, clouds(workspace), report=report)
