@@ -24,9 +24,13 @@ from tests.support.cluster import Bench  # noqa: E402
 from tests.support.dashboard import Browser, Lived, Served, Visit, chromium  # noqa: E402
 
 from outlast.clouds.local.probe import why_not  # noqa: E402
+from outlast.code.record import CodeRecord  # noqa: E402
+from outlast.runs import events as ev  # noqa: E402
+from outlast.spec.parse import parse  # noqa: E402
 
 INTO = ROOT / "docs" / "pictures"
 BYTES_MAX = 150_000
+WAITING = "patient-1"
 WIDE, PHONE = (1280, 800), (390, 844)
 
 
@@ -38,6 +42,10 @@ def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "overview-dark": ("/", f"text={names.running}", {"size": (1280, 1100), "dark": True}),
         "overview-phone": ("/", f"text={names.running}", {"size": PHONE}),
         "run": (f"/run/{names.demo}", "text=finished", {}),
+        "run-failed": (f"/run/{names.failed}", ".ol-failure .ol-pre", {"size": (1280, 640)}),
+        "run-failed-phone": (f"/run/{names.failed}", ".ol-failure .ol-pre", {"size": PHONE}),
+        "run-waiting": (f"/run/{WAITING}", "text=What would help", {"size": (1280, 720)}),
+        "run-waiting-dark": (f"/run/{WAITING}", "text=What would help", {"size": (1280, 720), "dark": True}),
         "run-metrics": (f"{run}?tab=metrics&with={names.undisturbed}", "text=accuracy", {"size": (1280, 640)}),
         "run-log": (f"{run}?tab=log", ".ol-line", {}),
         "run-outputs": (f"{run}?tab=outputs", "text=scores.csv", {}),
@@ -56,6 +64,28 @@ def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "drills": ("/drills", f"text={names.drill}", {}),
         "drill": (f"/drills/{names.drill}", "text=Handovers", {"size": (1280, 1200)}),
     }
+
+
+def let_a_run_wait(home: Lived) -> None:
+    """Submit a run that all zones have refused for an hour. Supervisors leave these zones alone."""
+    if home.workspace.story(WAITING).refresh().alive:
+        return
+    spec = parse({"name": "patient", "command": "python train.py"})
+    run = home.workspace.reserve(spec, CodeRecord(), who="ada", version="0", run=WAITING).run
+    now, offers = home.workspace.clock(), home.cloud.offers(spec.machine.needs(spot=True))
+    cheapest = {one.zone: one for one in sorted(offers, key=lambda one: -one.price_usd_per_hour)}
+    events: list[ev.Event] = [ev.Submitted(who="ada", at=now)]
+    for number, offer in enumerate(cheapest.values(), 1):
+        keys = tuple(one.key for one in offers if one.zone == offer.zone)
+        place = {
+            name: getattr(offer, name) for name in ("cloud", "region", "zone", "type", "spot", "price_usd_per_hour")
+        }
+        events.append(ev.Placed(attempt=number, at=now, **place))
+        why = f"no spot capacity for {offer.type} in {offer.zone}"
+        events.append(ev.LaunchRefused(attempt=number, why=why, until=now + 3600.0, offers=keys, at=now))
+    for event in events:
+        home.workspace.story(run).append_or_raise(event, nonce=home.workspace.ids())
+    home.workspace.wake(run)
 
 
 def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> bytes:
@@ -155,6 +185,7 @@ def main(wanted: list[str]) -> None:
     root = Path(keep or tempfile.mkdtemp(prefix="outlast-pictures-")).absolute()
     INTO.mkdir(exist_ok=True)
     home = lived(root)
+    let_a_run_wait(home)
     served = Served(home)
     try:
         with sync_playwright() as driver, chromium(driver) as browser:

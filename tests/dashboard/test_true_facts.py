@@ -121,8 +121,10 @@ def test_refusals_are_not_attempts(look: Visit, home: Home) -> None:
     page = look.open()
     row(page, run).wait_for()
     assert row(page, run).locator("[col-id=attempts]").inner_text() in ("", "0")
+    assert row(page, run).locator("[col-id=where]").inner_text().strip() == ""
     # Why it waits: each zone with its price, and what would help.
     page = look.open(f"/run/{run}")
+    page.get_by_text("none yet", exact=True).wait_for()
     waiting = page.get_by_label("Why it waits")
     refused = waiting.get_by_role("row").filter(has_text="no capacity").first
     refused.get_by_text("$", exact=False).first.wait_for()

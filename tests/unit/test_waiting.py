@@ -24,16 +24,15 @@ def test_refusals_prices_and_the_next_request_are_known_by_zone(tmp_path: Path) 
     home = Home(tmp_path)
     workspace = home.workspace
     run = workspace.reserve(parse({"name": "x", "command": "true"}), CodeRecord(), who="ada", version="0").run
-    offers = {
-        offer.zone: offer for offer in home.cloud.offers(parse({"name": "x", "command": "x"}).machine.needs(spot=True))
-    }
-    refused = offers[min(offers)]
+    offers = home.cloud.offers(parse({"name": "x", "command": "x"}).machine.needs(spot=True))
+    refused = min(offers, key=lambda offer: offer.bills_usd_per_hour)
+    keys = tuple(offer.key for offer in offers if offer.zone == refused.zone)
     now = workspace.clock()
     placed = ev.Placed(
         attempt=1, cloud="local", region=refused.region, zone=refused.zone, type=refused.type, spot=True,
         price_usd_per_hour=1.0, at=now,
     )  # fmt: skip
-    answer = ev.LaunchRefused(attempt=1, why="no capacity", until=now + 900, offers=(refused.key,), at=now)
+    answer = ev.LaunchRefused(attempt=1, why="no capacity", until=now + 900, offers=keys, at=now)
     for event in (ev.Submitted(who="ada", at=now), placed, answer):
         workspace.story(run).append_or_raise(event, nonce=workspace.ids())
     workspace.wake(run)

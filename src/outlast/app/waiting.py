@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from outlast.app.dry_run import dry_run
+from outlast.clouds.cloud import Offer
 from outlast.errors import OutlastError
 from outlast.formatting.quantities import money
 from outlast.formatting.run_row import why
@@ -14,12 +15,12 @@ from outlast.runs import events as ev
 from outlast.supervisor.world import RunView, cooldown_until
 from outlast.workspace import Workspace
 
-# Places that are shown, cheapest first.
+# Zones that are shown, cheapest first.
 PLACES_MAX = 12
 
 
 class WaitingPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine type in a zone."""
+    """A zone, spot or on demand, with its cheapest machine."""
 
     zone: str
     type: str
@@ -27,7 +28,7 @@ class WaitingPlace(msgspec.Struct, frozen=True, kw_only=True):
     price_usd_per_hour: float
     # When it may be requested again; 0: now.
     until: float = 0.0
-    # The last experience of this run there, and when.
+    # The last experience of this run in the zone, and when.
     news: str = ""
     news_at: float = 0.0
 
@@ -49,20 +50,15 @@ def waiting_of(workspace: Workspace, run: str) -> Waiting:
         raise OutlastError(f"{run} does not wait for a machine", hint=f"see `outlast show {run}`")
     story = workspace.story(run)
     story.refresh()
-    news = _news(story.events)
+    news, nodes = _news(story.events), view.spec.machine.nodes
+    zones: dict[tuple[str, bool], list[Offer]] = {}
+    for offer in (*view.spot_offers, *view.on_demand_offers):
+        zones.setdefault((offer.zone, offer.spot), []).append(offer)
     places = [
-        WaitingPlace(
-            zone=offer.zone,
-            type=offer.type,
-            spot=offer.spot,
-            price_usd_per_hour=offer.bills_usd_per_hour,
-            until=until if (until := cooldown_until(world, offer, view.spec.machine.nodes)) > world.now else 0.0,
-            news=news.get((offer.zone, offer.type, offer.spot), ("", 0.0))[0],
-            news_at=news.get((offer.zone, offer.type, offer.spot), ("", 0.0))[1],
-        )
-        for offer in (*view.spot_offers, *view.on_demand_offers)
+        _place(offers, {offer.key: cooldown_until(world, offer, nodes) for offer in offers}, news, now=world.now)
+        for offers in zones.values()
     ]
-    places.sort(key=lambda place: (not place.news, place.price_usd_per_hour))
+    places.sort(key=lambda place: place.price_usd_per_hour)
     return Waiting(
         why=view.impossible or view.offers_error or why(view.state),
         next_at=view.state.waiting_until or _next_at(places),
@@ -71,14 +67,36 @@ def waiting_of(workspace: Workspace, run: str) -> Waiting:
     )
 
 
+def _place(
+    offers: Sequence[Offer],
+    until: Mapping[str, float],
+    news: Mapping[tuple[str, bool], tuple[str, float]],
+    *,
+    now: float,
+) -> WaitingPlace:
+    """Return a zone with its cheapest machine, and when any machine there may be requested."""
+    cheapest = min(offers, key=lambda offer: offer.bills_usd_per_hour)
+    text, at = news.get((cheapest.zone, cheapest.spot), ("", 0.0))
+    next_at = min(until.values())
+    return WaitingPlace(
+        zone=cheapest.zone,
+        type=cheapest.type,
+        spot=cheapest.spot,
+        price_usd_per_hour=cheapest.bills_usd_per_hour,
+        until=next_at if next_at > now else 0.0,
+        news=text,
+        news_at=at,
+    )
+
+
 def _next_at(places: Sequence[WaitingPlace]) -> float:
     return min((place.until for place in places), default=0.0)
 
 
-def _news(events: Iterable[ev.Event]) -> dict[tuple[str, str, bool], tuple[str, float]]:
-    """Return the last experience of each machine type in each zone."""
+def _news(events: Iterable[ev.Event]) -> dict[tuple[str, bool], tuple[str, float]]:
+    """Return the last experience in each zone."""
     placed: dict[int, ev.Placed] = {}
-    found: dict[tuple[str, str, bool], tuple[str, float]] = {}
+    found: dict[tuple[str, bool], tuple[str, float]] = {}
     for event in events:
         if isinstance(event, ev.Placed):
             placed[event.attempt] = event
@@ -86,7 +104,7 @@ def _news(events: Iterable[ev.Event]) -> dict[tuple[str, str, bool], tuple[str, 
         text = _experience(event)
         place = placed.get(getattr(event, "attempt", 0))
         if text and place is not None:
-            found[place.zone, place.type, place.spot] = text, event.at
+            found[place.zone, place.spot] = text, event.at
     return found
 
 

@@ -136,12 +136,14 @@ class _RunPage:
         self._show_parent(detail)
         self.why.update(why(state))
         self.hint.update(state.hint)
-        last, steps = state.last, request.spec.limits.steps if request else 0
+        # A refusal of the cloud is no attempt: there was no machine.
+        tried = [attempt for attempt in state.attempts if attempt.outcome != "refused"]
+        last, steps = tried[-1] if tried else None, request.spec.limits.steps if request else 0
         row = self.view.feed.snapshot.rows.get(detail.run)
         step = row.step if row and row.step is not None else newest_step(state, None)
         here = last if last and last.phase != "over" else None
         spot = "" if last is None or last.spot else " on demand"
-        self.facts["Attempt"].update(str(last.number) if last else "none yet")
+        self.facts["Attempt"].update(str(len(tried)) if tried else "none yet")
         self.facts["Location"].update(f"{last.type} in {last.zone}{spot}" if last else "")
         self.facts["$/hour"].update(money(here.price_usd_per_hour) if here else "")
         if here:

@@ -15,7 +15,7 @@ from outlast.ui.layout import PageView, panel, prose, titled
 
 # Prices are asked again this often, and after each event of the run.
 _EVERY_S = 30.0
-_TITLES = ("Zone", "Machine", "$/hour", "Last time", "Next request")
+_TITLES = ("Zone", "Cheapest machine", "$/hour", "Last time", "Next request")
 
 
 class WaitingPanel:
@@ -53,8 +53,8 @@ class WaitingPanel:
 
 
 def _report(found: Waiting) -> None:
-    next_at = f"Tried again at {clock(found.next_at)}." if found.next_at > time.time() else "Tried again now."
-    prose(f"{found.why or 'It has not been tried yet'}. {next_at}")
+    waits = found.next_at > time.time()
+    prose(f"The next request is due at {clock(found.next_at)}." if waits else "The next request is due now.")
     if found.places:
         with ui.element("div").classes("ol-scroll"), ui.element("table").classes("ol-table").props("tabindex=0"):
             with ui.element("thead"), ui.element("tr"):
@@ -65,7 +65,8 @@ def _report(found: Waiting) -> None:
                 for place in found.places:
                     _row(place)
     for text in found.advice:
-        prose(f"What would help: {text}").classes("ol-dim")
+        with ui.element("div").classes("ol-below"):
+            prose(f"What would help: {text}.")
 
 
 def _row(place: WaitingPlace) -> None:

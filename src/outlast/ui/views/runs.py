@@ -71,7 +71,9 @@ def _agent_remark(heartbeat: Heartbeat | None) -> str:
 
 
 def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | None) -> RunTableRow:
-    last = state.last
+    # A refusal of the cloud is no attempt: there was no machine.
+    tried = [attempt for attempt in state.attempts if attempt.outcome != "refused"]
+    last = tried[-1] if tried else None
     billing = [attempt for attempt in state.attempts if not attempt.released]
     since = max((attempt.placed_at for attempt in billing), default=0.0)
     status = status_text(state)
@@ -84,7 +86,7 @@ def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | 
         user=state.who,
         part_of=f"group:{spec.member.group}" if spec and spec.member and spec.member.group else "",
         nodes=last.nodes if last else 1,
-        attempts=sum(attempt.outcome != "refused" for attempt in state.attempts),
+        attempts=len(tried),
         where=last.zone if last else "",
         type=last.type if last else "",
         cloud=last.cloud if last else "",
