@@ -136,7 +136,7 @@ class _RunPage:
         self._show_parent(detail)
         self.why.update(why(state))
         self.hint.update(state.hint)
-        # A refusal of the cloud is no attempt: there was no machine.
+        # An attempt that the cloud refused had no machine, and does not count.
         tried = [attempt for attempt in state.attempts if attempt.outcome != "refused"]
         last, steps = tried[-1] if tried else None, request.spec.limits.steps if request else 0
         row = self.view.feed.snapshot.rows.get(detail.run)

@@ -71,7 +71,7 @@ def _agent_remark(heartbeat: Heartbeat | None) -> str:
 
 
 def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | None) -> RunTableRow:
-    # A refusal of the cloud is no attempt: there was no machine.
+    # An attempt that the cloud refused had no machine, and does not count.
     tried = [attempt for attempt in state.attempts if attempt.outcome != "refused"]
     last = tried[-1] if tried else None
     billing = [attempt for attempt in state.attempts if not attempt.released]
