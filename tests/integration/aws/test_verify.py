@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from outlast.clouds.aws.setup import AwsSetup
 from tests.integration.aws.home import at_home
 from tests.support.aws import REGION, Bridge
 from tests.support.home import Home
+from tests.support.waiting import eventually
+
+# The launch follows, and the preemption of a run.
+STEPS_BEFORE_A_KILL = ["prices and quotas", "run"]
 
 
 @pytest.fixture
@@ -60,3 +65,24 @@ def test_a_planted_misconfiguration_fails_its_step(
     assert [name for name, one in found.items() if one["state"] == "FAIL"] == [step], output
     assert sentence in found[step]["text"]
     assert fix in found[step]["fix"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("after", STEPS_BEFORE_A_KILL)
+def test_after_kill_9_clean_leaves_nothing(home: Home, cloud: AwsCloud, bridge: Bridge, after: str) -> None:
+    bridge.grace(5.0)
+    running = home.start("verify", "--cloud", "aws", "--region", REGION, "--yes")
+    assert running.stdout is not None
+    seen: list[str] = []
+    # With the line of a step, the next one begins.
+    while not re.match(rf"ok +{after} ", "".join(seen[-1:])):
+        seen.append(running.stdout.readline())
+        assert seen[-1], "".join(seen)
+    if after == "prices and quotas":
+        eventually(lambda: cloud.machines() != [], within_s=120, what="a machine of the verification")
+    running.kill()
+    running.wait(timeout=60)
+    answer = home.outlast("verify", "--cloud", "aws", "--clean", "all", timeout_s=180)
+    assert answer.returncode == 0, answer.stderr
+    assert "two listings are empty" in answer.stdout
+    assert cloud.machines() == []
