@@ -72,6 +72,8 @@ def test_the_wrong_field_is_named(home: Home, text: str, argv: list[str]) -> Non
     [
         (["rnu"], 2, "did you mean `run`"),
         (["run", "--no-such-option"], 2, "--no-such-option"),
+        (["logs"], 2, "`outlast logs last` is the newest run"),
+        (["cancel"], 2, "`outlast cancel last` is the newest run"),
         (["run", "--param", "novalue", "--", "true"], 2, "NAME=VALUE"),
         (["run", "--file", "absent.toml"], 2, "absent.toml"),
         (["show", "nothing"], 3, "no run `nothing`"),

@@ -89,7 +89,14 @@ def _call(argv: list[str]) -> int:
         return leaving.exit_code
     except click.UsageError as problem:
         where = problem.ctx.command_path if problem.ctx else "outlast"
-        complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
+        hint = "" if "hint:" in problem.message else f"see `{where} --help`"
+        if (
+            isinstance(problem, click.MissingParameter)
+            and problem.param is not None
+            and "run_name" in str(problem.param)
+        ):
+            hint = f"`{where} last` is the newest run; `outlast ps --all` lists them"
+        complain(problem.format_message(), hint=hint)
         return 2
     except (click.Abort, KeyboardInterrupt):
         end()
