@@ -90,11 +90,8 @@ def _call(argv: list[str]) -> int:
     except click.UsageError as problem:
         where = problem.ctx.command_path if problem.ctx else "outlast"
         hint = "" if "hint:" in problem.message else f"see `{where} --help`"
-        if (
-            isinstance(problem, click.MissingParameter)
-            and problem.param is not None
-            and "run_name" in str(problem.param)
-        ):
+        missing = problem.param if isinstance(problem, click.MissingParameter) else None
+        if missing is not None and missing.name in ("run_name", "run_names"):
             hint = f"`{where} last` is the newest run; `outlast ps --all` lists them"
         complain(problem.format_message(), hint=hint)
         return 2
