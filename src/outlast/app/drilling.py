@@ -16,7 +16,7 @@ import msgspec
 from outlast.app.background import supervise_live_runs
 from outlast.drill.evidence import Evidence
 from outlast.drill.judge import Report
-from outlast.errors import DrillFailed, UsageError
+from outlast.errors import DrillFailed, DrillUndecided, UsageError
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import NotifySpec
 
@@ -60,6 +60,13 @@ class DrillResult(msgspec.Struct, frozen=True, kw_only=True):
     report: Report
     drilled: Evidence
     undisturbed: Evidence | None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the program survives, 8 if not, 10 if nothing shows whether it resumes: for a job of CI."""
+        if self.report.passed:
+            return 0
+        return DrillUndecided.exit_code if self.report.undecided else DrillFailed.exit_code
 
 
 def run_drill(workspace: Workspace, spec: Spec, options: DrillOptions, *, source: str, log: Log) -> DrillResult:

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from outlast.app.drilling import DrillResult
 from outlast.drill.compare import compared
 from outlast.drill.evidence import Evidence, Injected, Observations
-from outlast.drill.findings import Handover, prices
+from outlast.drill.findings import Finding, FindingVerdict, Handover, prices
 from outlast.drill.handovers import handovers
 from outlast.drill.injections import Injection
-from outlast.drill.judge import judge, last_save, on_sigterm, saved_after_notice
+from outlast.drill.judge import judge, last_save, on_sigterm, report, saved_after_notice
 from outlast.drill.lines import lines_of
 from outlast.drill.numbers import curve_in, last_numbers, numbers_in
-from outlast.drill.resume_check import Case, resumes, right_step
+from outlast.drill.resume_check import RESUMES, Case, resumes, right_step
 from outlast.drill.steps import StepMark, marks, progress_of, steps_of
 from outlast.formatting.two_curves import plot
 from outlast.runs import events as ev
@@ -182,6 +183,21 @@ def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
     found = resumes(given)
     assert (found.verdict, reason in found.answer) == (verdict, True), found
     assert found.hint or verdict == "pass"
+
+
+def test_cannot_tell_is_not_a_pass_and_has_its_own_exit_code() -> None:
+    def exit_code(*verdicts: FindingVerdict) -> int:
+        questions = ["finishes", RESUMES, *("work lost" for _ in verdicts[2:])]
+        findings = [Finding(question=q, verdict=v, answer="") for q, v in zip(questions, verdicts, strict=True)]
+        drilled = Evidence(run="r", state=RunState())
+        found = DrillResult(report=report(drilled, None, findings, None), drilled=drilled, undisturbed=None)
+        return found.exit_code
+
+    assert exit_code("pass", "pass", "warn") == 0
+    assert exit_code("pass", "skip", "pass") == 10
+    assert exit_code("pass", "fail") == 8
+    # A failure counts, whatever is unknown beside it.
+    assert exit_code("fail", "skip") == 8
 
 
 @pytest.mark.parametrize(

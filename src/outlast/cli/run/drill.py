@@ -18,7 +18,6 @@ from outlast.cli.shared.project import load_project, naming_options, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.shared.timeline import legend, timeline
 from outlast.clouds.traits import DEFAULT_CLOUD
-from outlast.errors import DrillFailed, DrillUndecided
 from outlast.spec.quantity import duration_s
 
 if TYPE_CHECKING:
@@ -82,9 +81,7 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
         click.echo(msgspec.json.format(msgspec.json.encode(found.report), indent=2).decode())
     else:
         _show(found.report, found.drilled, found.undisturbed)
-    if found.report.passed:
-        return 0
-    return DrillUndecided.exit_code if found.report.undecided else DrillFailed.exit_code
+    return found.exit_code
 
 
 def _show(report: DrillReport, drilled: Evidence, undisturbed: Evidence | None) -> None:
