@@ -39,7 +39,7 @@ def change_limits(workspace: Workspace, who: str, changes: Mapping[str, object],
         value = changes.get(name, 0)
         assert isinstance(value, int | float)
         if not math.isfinite(value) or value < 0:
-            raise UsageError(f"{name} {value}: must be zero or more", hint=f"0 as `{name}` removes the limit")
+            raise UsageError(f"{name} {value}: must be zero or more", hint="0 removes the limit")
     key_of(who)
     if who and not is_new:
         check_limited_user(workspace, who)
