@@ -159,7 +159,7 @@ def _env(reader: Reader) -> dict[str, str]:
 def _check_variable(reader: Reader, field: str) -> None:
     if not _VARIABLE.match(field):
         reader.wrong(field, "invalid name of an environment variable: expected letters, digits and `_`")
-    elif field.startswith("OUTLAST_"):
+    elif field.startswith("OUTLAST_") and field != "OUTLAST_TRACKERS":
         reader.wrong(field, "names that start with OUTLAST_ are reserved; choose another")
 
 

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 # Attempts 1 and 3 get a notice and exit without a save; the machine of attempt 2 vanishes. All repeat steps.
 TRAINER = """
 import sys, time, outlast
-run = outlast.training(every_steps=10, trackers=["wandb", "mlflow", "tensorboard"])
+run = outlast.training(every_steps=10)
 hold = {1: 12, 2: 25, 3: 33}.get(run.environment.attempt)
 state = run.restore() or {"step": 0}
 for step in run.steps(state["step"], total=40):
@@ -63,7 +63,8 @@ def test_one_run_and_one_curve_after_three_preemptions(home: Home, mlflow_server
     home.write("train.py", TRAINER)
     home.write(
         "outlast.toml",
-        f'[env]\nMLFLOW_TRACKING_URI = "{mlflow_server}"\nWANDB_MODE = "offline"\nWANDB_SILENT = "true"\n'
+        f'[env]\nOUTLAST_TRACKERS = "wandb, mlflow, tensorboard"\n'
+        f'MLFLOW_TRACKING_URI = "{mlflow_server}"\nWANDB_MODE = "offline"\nWANDB_SILENT = "true"\n'
         f'PYTHONPATH = "{os.pathsep.join(path for path in sys.path if "site-packages" in path)}"\n',
     )
     process = home.start("run", "--no-pull", "--", sys.executable, "train.py")
