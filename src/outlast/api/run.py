@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from outlast.api.fields import ParamValue, Path
     from outlast.app.details import RunDetails
-    from outlast.app.waiting import Waiting
+    from outlast.app.waiting import WaitingReport
     from outlast.runs.notes import RunNote
 
 
@@ -125,7 +125,7 @@ class Run:
 
         return annotate(self._workspace, self.name, text=text, tags=tags, untag=untag)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingReport:
         """Return why a run without a machine waits: prices and refusals by zone, the next request, what would help."""
         from outlast.app.waiting import waiting_of
 

@@ -32,6 +32,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep in a listing."""
 
     sweep: str
+    # `running`, `over` or `stopped`.
     state: str
     trials: int = 0
     wanted: int = 0

@@ -44,7 +44,7 @@ from outlast.records.machines import MachineRecords as MachineRecords
 from outlast.records.resources import Kind as Kind
 from outlast.records.resources import ResourceRecord as ResourceRecord
 from outlast.records.resources import ResourceRecords as ResourceRecords
-from outlast.retention.archive import Archive as Archive
+from outlast.retention.archive import RunArchive as RunArchive
 from outlast.retention.prune import PruneResult as PruneResult
 from outlast.retention.usage import DiskUse as DiskUse
 from outlast.retention.usage import WorkspaceUse as WorkspaceUse

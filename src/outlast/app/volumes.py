@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True):
+class CopiedFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a copy; `same`: those that existed already, or None if that is unknown."""
 
     files: int
@@ -124,7 +124,7 @@ def _inside(record: ResourceRecord, folder: str) -> str:
     return plain
 
 
-def populate_volume(workspace: Workspace, name: str, source: str, *, folder: str = "", report: Report) -> Copied:
+def populate_volume(workspace: Workspace, name: str, source: str, *, folder: str = "", report: Report) -> CopiedFiles:
     """Copy a file or the files of a folder into a volume. Repeating it resumes the copy."""
     from outlast.volumes import gateway, populate, upload
 
@@ -136,14 +136,14 @@ def populate_volume(workspace: Workspace, name: str, source: str, *, folder: str
         room = min(volume.size_gb * 1e9 - (volume.used_gb or 0.0) * 1e9, free)
         target = os.path.join(record.source, _inside(record, folder))
         done = populate.populate(path, target, room_bytes=room, report=report)
-        return Copied(files=done.files, bytes=done.bytes, same=done.same)
+        return CopiedFiles(files=done.files, bytes=done.bytes, same=done.same)
     if not os.path.exists(path):
         raise UsageError(f"SRC: no such file or folder: `{source}`", hint="name a file or a folder of this computer")
     with gateway.gateway(cloud, workspace, record, report=report) as (opened, link):
         target = os.path.join(opened.path, _inside(record, folder))
         link.run(["mkdir", "-p", target])
         files, size = upload.upload(link, path, target, report=report)
-    return Copied(files=files, bytes=size)
+    return CopiedFiles(files=files, bytes=size)
 
 
 def list_files(workspace: Workspace, name: str, folder: str = "", *, report: Report) -> list[tuple[str, int, bool]]:

@@ -33,7 +33,7 @@ class WaitingPlace(msgspec.Struct, frozen=True, kw_only=True):
     news_at: float = 0.0
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why a run waits. `next_at` is 0 if its next machine may be requested now, or if that is unknown."""
 
     why: str
@@ -42,7 +42,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...]
 
 
-def waiting_of(workspace: Workspace, run: str) -> Waiting:
+def waiting_of(workspace: Workspace, run: str) -> WaitingReport:
     """Return why a run waits. Asks its clouds for their offers. Raises OutlastError for a run that is not live."""
     world, _ = dry_run(workspace)
     view = next((view for view in world.runs if view.run == run), None)
@@ -59,7 +59,7 @@ def waiting_of(workspace: Workspace, run: str) -> Waiting:
         for offers in zones.values()
     ]
     places.sort(key=lambda place: place.price_usd_per_hour)
-    return Waiting(
+    return WaitingReport(
         why=view.impossible or view.offers_error or why(view.state),
         next_at=view.state.waiting_until or _next_at(places),
         places=tuple(places[:PLACES_MAX]),

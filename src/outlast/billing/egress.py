@@ -16,19 +16,19 @@ from outlast.store.traits import scheme_of
 _GB = 1e9
 
 
-class Rates(NamedTuple):
+class TrafficRates(NamedTuple):
     """The price of a GB that a machine sends to the workspace, and that it receives from there."""
 
     sent: float = 0.0
     received: float = 0.0
 
 
-def rates(url: str, near: str, cloud: str, region: str) -> Rates:
+def rates(url: str, near: str, cloud: str, region: str) -> TrafficRates:
     """Return the rates of a machine; `near` is the location of the workspace's bucket, empty if it is unknown."""
     owner = store_owner(scheme_of(url))
     if not owner:
-        return Rates()
-    return Rates(
+        return TrafficRates()
+    return TrafficRates(
         sent=traffic_usd_per_gb(cloud, region, owner, near), received=traffic_usd_per_gb(owner, near, cloud, region)
     )
 
@@ -60,14 +60,14 @@ def egress_usd(state: RunState) -> float:
     return sum(attempt_egress_usd(state, attempt) for attempt in state.attempts)
 
 
-def start_usd(state: RunState, here: Rates) -> float:
+def start_usd(state: RunState, here: TrafficRates) -> float:
     """Return the cost of the data that the next machine receives: what the last one did, with the newest checkpoint."""
     fetched = max((attempt.received_bytes for attempt in state.attempts), default=0)
     newest = state.checkpoints[-1].bytes if state.checkpoints else 0
     return max(fetched, newest) * here.received / _GB
 
 
-def saving_usd_per_hour(state: RunState, here: Rates) -> float:
+def saving_usd_per_hour(state: RunState, here: TrafficRates) -> float:
     """Return the cost of an hour of checkpoints and outputs, at the pace of the attempts so far."""
     seen = [(a.sent_bytes, a.saved_at - a.started_at) for a in state.attempts if a.saved_at > a.started_at > 0]
     seconds = sum(length for _, length in seen)

@@ -9,8 +9,8 @@ with these types and refuses unknown fields.
 from typing import Any
 
 from outlast.app.diagnosis import Check
+from outlast.app.sweeps import SweepRow as SweepRow
 from outlast.app.types import (
-    Archive,
     Backup,
     BuildResult,
     CheckStep,
@@ -21,6 +21,7 @@ from outlast.app.types import (
     PruneResult,
     RecipeRecord,
     ResourceRecord,
+    RunArchive,
     RunRequest,
     Volume,
     WorkspaceUse,
@@ -287,18 +288,6 @@ class FileRow(Shape, frozen=True, kw_only=True):
     folder: bool
 
 
-class SweepRow(Shape, frozen=True, kw_only=True):
-    """A sweep, as `sweep list` shows it."""
-
-    sweep: str
-    # `running`, `over` or `stopped`.
-    state: str
-    trials: int
-    wanted: int
-    goals: list[str]
-    best: list[float]
-
-
 class TrialRow(Shape, frozen=True, kw_only=True):
     """One trial of a sweep."""
 
@@ -335,7 +324,7 @@ _OTHERS = {
     "CheckStep": CheckStep,
     "ClusterRow": ClusterRow,
     "ClusterStatus": ClusterStatus,
-    "Archive": Archive,
+    "RunArchive": RunArchive,
     "PruneResult": PruneResult,
     "Report": Report,
     "WorkspaceUse": WorkspaceUse,

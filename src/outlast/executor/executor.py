@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from outlast.app.project import find_workspace
 from outlast.errors import UsageError
-from outlast.executor.pool import Pool
+from outlast.executor.pool import WorkerPool
 from outlast.spec.duration import duration_s
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Executor(FuturesExecutor):
         except ValueError as problem:
             raise UsageError(f"idle: {problem}", hint='write it like "2m"') from problem
         where = workspace.url if hasattr(workspace, "url") else os.fspath(workspace)
-        self._pool = Pool(
+        self._pool = WorkerPool(
             find_workspace(where),
             {"name": name, **fields},
             min_workers=min_workers,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import CallFailed
 
 if TYPE_CHECKING:
-    from outlast.executor.pool import PendingCall, Pool
+    from outlast.executor.pool import PendingCall, WorkerPool
 
 
 class BrokenPool(CallFailed, BrokenExecutor):
@@ -18,7 +18,7 @@ class BrokenPool(CallFailed, BrokenExecutor):
 class CallFuture(Future[Any]):
     """The future of one call."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         super().__init__()
         self._pool = pool
         self.call: PendingCall | None = None

@@ -38,7 +38,7 @@ _FAILURES = 3
 R = TypeVar("R")
 
 # The pools whose thread runs: their results are still awaited when the interpreter ends.
-_serving: set[Pool] = set()
+_serving: set[WorkerPool] = set()
 
 
 class PendingCall:
@@ -54,7 +54,7 @@ class PendingCall:
         self.entry = 0
 
 
-class Pool:
+class WorkerPool:
     """The queue, the results and the workers of one Executor."""
 
     def __init__(

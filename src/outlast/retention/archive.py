@@ -37,7 +37,7 @@ _CHUNK = 1 << 20
 _LARGE = 32 << 20
 
 
-class Archive(msgspec.Struct, frozen=True, kw_only=True):
+class RunArchive(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an archiving or a restoration."""
 
     run: str
@@ -52,7 +52,7 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
     record: EndedRun
 
 
-def archive_run(workspace: Workspace, run: str, path: str) -> Archive:
+def archive_run(workspace: Workspace, run: str, path: str) -> RunArchive:
     """Write an ended run to a new file. Raises UsageError if the run is live, or the file exists."""
     if os.path.exists(path):
         raise UsageError(f"`{path}` exists already", hint="choose another file")
@@ -70,7 +70,7 @@ def archive_run(workspace: Workspace, run: str, path: str) -> Archive:
     finally:
         if os.path.exists(part):
             os.unlink(part)
-    return Archive(run=run, path=path, objects=len(entries), bytes=sum(entry.bytes for entry in entries))
+    return RunArchive(run=run, path=path, objects=len(entries), bytes=sum(entry.bytes for entry in entries))
 
 
 def _entries_of(workspace: Workspace, run: str) -> list[Entry]:
@@ -122,7 +122,7 @@ def _digest(body: IO[bytes]) -> tuple[int, str]:
     return size, hasher.hexdigest()
 
 
-def restore_run(workspace: Workspace, path: str) -> Archive:
+def restore_run(workspace: Workspace, path: str) -> RunArchive:
     """Store an archived run in a workspace. May be interrupted, and repeated.
 
     Raises UsageError for a damaged file, and if the name belongs to another run, or to a deleted one.
@@ -137,7 +137,7 @@ def restore_run(workspace: Workspace, path: str) -> Archive:
     except tarfile.TarError as problem:
         raise _damaged(path, str(problem)) from problem
     size = sum(member.size for member in members.values())
-    return Archive(run=about.run, path=path, objects=len(members), bytes=size)
+    return RunArchive(run=about.run, path=path, objects=len(members), bytes=size)
 
 
 def _checked(tar: tarfile.TarFile, path: str) -> tuple[_About, dict[str, tarfile.TarInfo]]:

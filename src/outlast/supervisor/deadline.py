@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from outlast.billing.egress import Rates, rates, saving_usd_per_hour, start_usd
+from outlast.billing.egress import TrafficRates, rates, saving_usd_per_hour, start_usd
 from outlast.clouds.cloud import Offer
 from outlast.clouds.traits import traits_of
 from outlast.policy import Choice, OnDemand, PolicyView, Spot, decide
@@ -182,7 +182,7 @@ def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     return hour_usd * (1 + start_s / max(life_s, 1.0)) + moving_usd / max(life_s, 1.0)
 
 
-def _traffic(world: World, view: RunView, offer: Offer) -> Rates:
+def _traffic(world: World, view: RunView, offer: Offer) -> TrafficRates:
     return rates(world.workspace_url, view.spec.machine.near, offer.cloud, offer.region)
 
 

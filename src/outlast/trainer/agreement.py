@@ -42,7 +42,7 @@ class Agreement(Protocol):
 def agreement_of(environment: Environment) -> Agreement:
     if environment.nodes == 1:
         return FolderAgreement(environment)
-    return Leader(environment) if environment.rank == 0 else Follower(environment)
+    return LeaderRank(environment) if environment.rank == 0 else FollowerRank(environment)
 
 
 class FolderAgreement:
@@ -78,7 +78,7 @@ class FolderAgreement:
         return os.path.join(self.environment.checkpoints, f"{action}-{self.environment.attempt}.tmp")
 
 
-class Leader:
+class LeaderRank:
     """Rank 0 of several machines: sends its decisions to all other ranks."""
 
     def __init__(self, environment: Environment) -> None:
@@ -127,7 +127,7 @@ class Leader:
             raise OutlastError(f"rank 0 could not connect all ranks on port {port}: {why}; {found}") from problem
 
 
-class Follower:
+class FollowerRank:
     """Another rank: receives the decisions of rank 0."""
 
     def __init__(self, environment: Environment) -> None:

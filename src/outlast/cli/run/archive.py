@@ -14,10 +14,10 @@ from outlast.cli.shared.terminal import find_workspace
 from outlast.formatting.quantities import size
 
 if TYPE_CHECKING:
-    from outlast.app.types import Archive
+    from outlast.app.types import RunArchive
 
 
-@command(section="runs", progress="archiving the run", interrupt=RESUMABLE, json="Archive")
+@command(section="runs", progress="archiving the run", interrupt=RESUMABLE, json="RunArchive")
 @run_argument
 @click.argument("path", metavar="[FILE]", default="")
 @json_option
@@ -34,7 +34,7 @@ def archive(run_name: str, path: str, as_json: bool, workspace_url: str) -> int:
     return 0
 
 
-@command(section="runs", progress="restoring the run", interrupt=RESUMABLE, json="Archive")
+@command(section="runs", progress="restoring the run", interrupt=RESUMABLE, json="RunArchive")
 @click.argument("path", metavar="FILE")
 @json_option
 @workspace_option
@@ -48,7 +48,7 @@ def restore(path: str, as_json: bool, workspace_url: str) -> int:
     return 0
 
 
-def _print(found: Archive, text: str, *, as_json: bool) -> None:
+def _print(found: RunArchive, text: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return

@@ -6,7 +6,7 @@ import time
 
 from nicegui import background_tasks, ui
 
-from outlast.app.waiting import Waiting, WaitingPlace, waiting_of
+from outlast.app.waiting import WaitingPlace, WaitingReport, waiting_of
 from outlast.errors import OutlastError
 from outlast.formatting.run_row import status_text
 from outlast.ui.detail import RunDetail
@@ -39,7 +39,7 @@ class WaitingPanel:
 
     async def _show(self, run: str) -> None:
         try:
-            found: Waiting | str = await self.view.read(waiting_of, self.view.feed.workspace, run)
+            found: WaitingReport | str = await self.view.read(waiting_of, self.view.feed.workspace, run)
         except OutlastError as problem:
             found = problem.message
         if self.view.client.is_deleted or self.place.is_deleted:
@@ -52,7 +52,7 @@ class WaitingPanel:
                 _report(found)
 
 
-def _report(found: Waiting) -> None:
+def _report(found: WaitingReport) -> None:
     waits = found.next_at > time.time()
     prose(f"The next request is due at {clock(found.next_at)}." if waits else "The next request is due now.")
     if found.places:
