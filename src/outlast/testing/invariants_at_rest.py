@@ -172,6 +172,8 @@ def no_machine_is_wasted(witness: Witness, faults: WorldFaults) -> None:
             continue  # its agents end repeatedly, until the limit of attempts without progress ends the run
         machines = _machines(witness.cloud, record.run)
         moved = {event["attempt"] for event in record.of("noticed") if event["moves"]}
+        # A better machine instead of one that still boots.
+        moved |= {event["attempt"] for event in record.of("lost") if event["why"].startswith("its start is given up")}
         silent = {event["attempt"] for event in record.of("lost") if not event["preempted"]} if unresponsive else set()
         # One supervisor is refused; another with a stale view gets a machine for the same attempt.
         refused = {event["attempt"] for event in record.of("launch_refused")} if faults.supervisors > 1 else set()
