@@ -39,17 +39,18 @@ _LESS = 0.8
 def handovers(evidence: Evidence, undisturbed: Evidence | None = None) -> list[Handover]:
     """Return a handover for each preempted attempt; attempts that ended by themselves have none.
 
-    With an undisturbed run, the work of the last attempt shows whether it was done again.
+    With an undisturbed run, the work of the last attempt shows whether it was done again, and numbers that it printed
+    later, too, show no new beginning.
     """
     started = [a for a in evidence.state.attempts if a.started_at]
     pairs = [(before, after) for before, after in itertools.pairwise(started) if before.preempted]
-    found = [_handover(evidence, before, after) for before, after in pairs]
+    found = [_handover(evidence, before, after, undisturbed) for before, after in pairs]
     if found and evidence.state.ending == "finished" and pairs[-1][1] is started[-1]:
         found[-1] = with_work(found[-1], evidence, undisturbed)
     return found
 
 
-def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
+def _handover(evidence: Evidence, before: Attempt, after: Attempt, undisturbed: Evidence | None) -> Handover:
     injected = next((s for s in evidence.observed.injected if s.attempt == before.number), None)
     steps, next_steps = evidence.steps.get(before.number, []), evidence.steps.get(after.number, [])
     committed = newest(evidence.checkpoints, before.number)
@@ -81,7 +82,7 @@ def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
         read=evidence.observed.read.get(after.number, ""),
         unread=evidence.observed.unread.get(after.number, ""),
         **_named_steps(evidence, committed, after),
-        **_numbers(evidence, committed, before, after),
+        **_numbers(evidence, committed, before, after, undisturbed),
         split=split_save(evidence.observed.writes, committed) if committed else (),
         lost_s=max(0.0, preempted_at - kept_at),
         recovery_s=max(0.0, after.started_at - (before.noticed_at if noticed else preempted_at)),
@@ -112,7 +113,9 @@ def _steps_in_names(writes: Iterable[tuple[float, str]]) -> list[int]:
     return [step for step in steps if step is not None]
 
 
-def _numbers(evidence: Evidence, committed: Checkpoint | None, before: Attempt, after: Attempt) -> dict[str, Any]:
+def _numbers(
+    evidence: Evidence, committed: Checkpoint | None, before: Attempt, after: Attempt, undisturbed: Evidence | None
+) -> dict[str, Any]:
     """Compare the results that were printed up to the checkpoint with those after its restore."""
     if committed is None:
         return {}
@@ -121,7 +124,18 @@ def _numbers(evidence: Evidence, committed: Checkpoint | None, before: Attempt, 
     last = _printed_by(evidence.series.get(before.number, {}), committed.at) if first != before.number else {}
     later = _printed_by(evidence.series.get(after.number, {}), math.inf)
     whole = {name: [*values, *last.get(name, [])] for name, values in kept.items()}
-    return {"repeats_numbers": repeated(kept, later), "trend": trends(whole, later)}
+    plain = _printed_by(undisturbed.series.get(1, {}), math.inf) if undisturbed is not None else {}
+    unclear = {name for name, values in later.items() if _is_later_part(values, plain.get(name, []))}
+    found = trends(whole, {name: values for name, values in later.items() if name not in unclear})
+    return {"repeats_numbers": repeated(kept, later), "trend": found}
+
+
+def _is_later_part(values: Sequence[float], plain: Sequence[float]) -> bool:
+    """Return whether an undisturbed run printed these values behind its beginning: noise may repeat the first one."""
+    length = min(len(values), len(plain) - 1)
+    return length > 0 and any(
+        list(plain[at : at + length]) == list(values[:length]) for at in range(1, len(plain) - length + 1)
+    )
 
 
 def _printed_by(series: Series, until: float) -> dict[str, list[float]]:

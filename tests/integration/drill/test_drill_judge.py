@@ -335,6 +335,21 @@ def test_the_name_of_a_checkpoint_has_its_step_unless_it_counts_something_else()
     assert (other.committed_step, other.step_is_exact) == (None, False)
 
 
+def test_a_number_that_an_undisturbed_run_printed_there_too_is_no_new_beginning() -> None:
+    """A noisy loss may be as at the first step by chance."""
+    losses = [0.403, 0.31, 0.305, 0.3, 0.295, 0.403, 0.29]
+    series = {1: {"loss": list(enumerate(losses[:5], 3))}, 2: {"loss": [(13.0, losses[5]), (14.0, losses[6])]}}
+    drilled = Evidence(run="r", state=story(), series=series)
+
+    def undisturbed(values: list[float]) -> Evidence:
+        return Evidence(run="u", state=story(), series={1: {"loss": list(enumerate(values))}})
+
+    assert handovers(drilled)[0].trend["loss"] == (0.403, 0.295, 0.403)
+    assert handovers(drilled, undisturbed(losses))[0].trend == {}
+    # One that starts over prints the first numbers, which an undisturbed run printed once.
+    assert handovers(drilled, undisturbed([0.403, 0.29, 0.28]))[0].trend
+
+
 # Results and cost
 
 
