@@ -55,6 +55,7 @@ def test_the_login_opens_the_requested_page(
     assert urlsplit(page.url).query == "days=7"
 
 
+@pytest.mark.full
 def test_a_kept_login_survives_a_restart_of_the_server(
     browser: Browser, page: Any, empty: Home, serve: Callable[..., Served], secret: str
 ) -> None:

@@ -180,6 +180,7 @@ def test_limits_count_live_machines_that_no_run_owns(home: Home, monkeypatch: py
     assert home.outlast("machine", "delete", "desk", "--yes").returncode == 0
 
 
+@pytest.mark.full
 def test_prices_are_listed_although_some_clouds_cannot_be_queried(home: Home) -> None:
     answer = home.outlast("prices", "--gpu", "T4", "--json")
     assert answer.returncode == 0, answer.stderr

@@ -27,6 +27,7 @@ LISTINGS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [b'{"name": "ba', b""], ids=["torn", "empty"])
 def test_a_damaged_record_does_not_hide_others(home: Home, damage: bytes) -> None:
     assert home.outlast("volume", "create", "demos", "--size", "1GB").returncode == 0

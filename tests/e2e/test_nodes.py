@@ -59,6 +59,7 @@ def test_a_run_on_two_machines_survives_the_loss_of_each(home: Home) -> None:
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_surviving_machine_starts_with_the_files_of_a_new_one(home: Home) -> None:
     """The checkpoint is a file beside the program, and the first attempt saves nothing that could be restored."""
     write_job(home, 2, hold=2, layout="copies")

@@ -27,6 +27,7 @@ def test_a_command_line_in_one_argument_is_run_by_bash_unless_it_names_a_program
     assert home.outlast("run", "--", "./my program").stdout == "mine\n"
 
 
+@pytest.mark.full
 def test_git_runs_the_code_of_a_ref_of_the_remote(home: Home) -> None:
     home.write("version.txt", "tagged\n")
     git(home, "init", "-q")

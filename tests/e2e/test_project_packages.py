@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.home import Home
 from tests.support.wheels import index_of, write_wheel
 
@@ -37,6 +39,7 @@ def test_requirements_are_installed_once_and_then_need_no_index(home: Home) -> N
     assert "environment: requirements.txt" in home.log()
 
 
+@pytest.mark.full
 def test_the_second_run_is_served_from_the_disk(home: Home) -> None:
     wheels = _project(home)
     assert home.outlast("run", "--", "python", "train.py").returncode == 0
@@ -46,6 +49,7 @@ def test_the_second_run_is_served_from_the_disk(home: Home) -> None:
     assert "cached on disk" in second.stderr
 
 
+@pytest.mark.full
 def test_programs_pip_and_outlast_itself_come_with_the_environment(home: Home) -> None:
     _project(home)
     write_wheel(home.project / "extra", "latecomer")

@@ -18,6 +18,7 @@ class TestCloud(CloudConformance):
         return AwsCloud()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 class TestWorkshop(InteractiveConformance):
     pass

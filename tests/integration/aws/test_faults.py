@@ -81,6 +81,7 @@ def test_a_stockout_in_a_successful_answer_leads_to_the_next_zone(run: Run, brid
     assert len(run.cloud.machines(run.labels)) == 1
 
 
+@pytest.mark.full
 def test_throttling_on_every_second_call_delays_the_launch_of_one_machine(run: Run, bridge: Bridge) -> None:
     bridge.rules({"code": "RequestLimitExceeded", "status": 503, "every": 2})
     run.launch()

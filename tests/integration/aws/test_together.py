@@ -93,6 +93,7 @@ class Killed(BaseException):
     """The process dies here."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("named", [0, 1, 2])
 def test_a_launch_that_died_before_it_named_all_machines_is_continued(gang: Gang, named: int) -> None:
     launch_and_die(gang, named)

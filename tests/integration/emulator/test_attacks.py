@@ -172,6 +172,7 @@ def test_files_with_the_token_are_private_and_the_token_survives_a_restart(servi
     assert (serving.root / "token").read_text() == token
 
 
+@pytest.mark.full
 def test_a_token_that_others_could_read_is_replaced(serving: Serving) -> None:
     before = (serving.root / "token").read_text()
     serving.end()

@@ -43,6 +43,7 @@ def test_the_variables_work_in_a_shell_and_name_existing_files(serving: Serving)
     assert found["CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"].endswith("/")
 
 
+@pytest.mark.full
 def test_a_second_server_on_the_folder_and_a_port_in_use_are_refused(serving: Serving, tmp_path: Path) -> None:
     again = serving.outlast("local", "serve", "--root", str(serving.root))
     assert again.returncode == 2

@@ -246,6 +246,7 @@ def test_a_machine_without_data_disks_logs_the_reason(tmp_path: Path, watching: 
         assert client.serial("one").count(f"could not attach disk google-data: {why}") == 1
 
 
+@pytest.mark.full
 def test_a_machine_image_contains_all_disks(server: ComputeServer) -> None:
     client, before = Client(server, "whole-machine"), files(server)
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})

@@ -98,6 +98,7 @@ def test_gcloud_creates_two_at_once_and_lists_images_of_all_projects(shell: Shel
     assert "ubuntu-2204-lts" in output
 
 
+@pytest.mark.full
 def test_gcloud_prints_why_a_launch_failed(shell: Shell) -> None:
     shell.server.cloud.set_zone("us-central1-c", capacity=0)
     done = shell.try_to("gcloud compute instances create vm1 --zone us-central1-c --image-family debian-12 "
@@ -126,6 +127,7 @@ def test_gcloud_logs_in_and_copies(shell: Shell) -> None:
     shell.client.do("DELETE Z/instances/vm-ssh")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_sshd(), reason="openssh is not installed")
 def test_gcloud_logs_in_by_os_login(shell: Shell) -> None:
     made = machine("vm-oslogin")

@@ -74,6 +74,7 @@ def test_the_choice_is_shown_and_confirmed_before_a_machine_is_launched(home: Ho
     assert home.outlast("cancel", "cheap-2").returncode == 0
 
 
+@pytest.mark.full
 def test_packages_of_this_computer_are_refused_where_machines_do_not_have_them(home: Home, gcp: GcpCloud) -> None:
     answer = home.outlast("submit", "--cloud", "gcp", "--zone", ZONE, "--environment", "host", "--", "true")
     assert answer.returncode == 2, answer.stderr

@@ -204,6 +204,7 @@ def test_a_disk_that_is_smaller_than_its_image_is_refused_and_outlast_asks_for_a
     assert launch(gcp, offer, image="deeplearning-platform-release/common-cpu", disk_gb=20.0).disk_gb == 50
 
 
+@pytest.mark.full
 def test_a_project_without_quota_for_gpus_refuses_them_with_its_limit(gcp: GcpCloud, call: Caller) -> None:
     project = call.json("GET", f"/compute/v1/projects/{PROJECT}")
     assert {"metric": "GPUS_ALL_REGIONS", "limit": 0, "usage": 0} in project["quotas"]

@@ -91,12 +91,14 @@ def test_gpus_are_found_attached_and_built_in(gcp: GcpCloud) -> None:
         gcp.offers(Requirements(gpu="B1000"))
 
 
+@pytest.mark.full
 def test_machines_that_google_sells_as_spot_only_are_not_offered_on_demand(gcp: GcpCloud) -> None:
     there = {"gpu": "H100", "gpus": 1, "zones": ("us-central1-a",)}
     assert {offer.type for offer in gcp.offers(Requirements(**there))} == {"a3-highgpu-1g"}
     assert gcp.offers(Requirements(**there, spot=False)) == []
 
 
+@pytest.mark.full
 def test_a_gpu_that_the_default_image_has_no_driver_for_needs_another_image(gcp: GcpCloud) -> None:
     there = {"gpu": "V100", "gpus": 1, "zones": ("us-central1-a",)}
     for needs in (Requirements(**there), Requirements(**there, type="n1-standard-8")):

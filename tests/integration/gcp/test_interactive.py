@@ -78,6 +78,7 @@ def test_an_image_of_a_disk_boots_another_machine_and_is_never_created_twice(
         GcpImages(gcp.client).image("env-1")
 
 
+@pytest.mark.full
 def test_a_stopped_machine_takes_another_type_and_a_disk_only_grows(gcp: GcpCloud, offer: Offer) -> None:
     gcp.launch(offer, "box", boot=Boot(disk_gb=20), labels=LABELS)
     with pytest.raises(BadRequest, match="not stopped"):
@@ -94,6 +95,7 @@ def test_a_stopped_machine_takes_another_type_and_a_disk_only_grows(gcp: GcpClou
         gcp.resize("box", type="no-such-type")
 
 
+@pytest.mark.full
 def test_a_machine_that_was_started_again_keeps_its_cost(gcp: GcpCloud, offer: Offer) -> None:
     gcp.launch(offer, "box", boot=Boot(), labels=LABELS)
     gcp.stop("box")

@@ -41,6 +41,7 @@ def test_an_image_made_by_hand_has_no_personal_files_and_the_machine_keeps_them(
     nothing_left(shop)
 
 
+@pytest.mark.full
 def test_with_keep_all_the_image_is_the_disk_as_it_is(shop: Home) -> None:
     assert shop.outlast("machine", "create", "base").returncode == 0
     ssh(shop, "base", PERSONAL)
@@ -50,6 +51,7 @@ def test_with_keep_all_the_image_is_the_disk_as_it_is(shop: Home) -> None:
     assert ssh(shop, "two", "find p -type f | wc -l").strip() == "4"
 
 
+@pytest.mark.full
 def test_a_name_that_exists_is_refused_before_the_machine_stops(shop: Home) -> None:
     assert shop.outlast("machine", "create", "base").returncode == 0
     argv = ("machine", "snapshot", "base", "--family", "env", "--image-name", "env-1", "--stop")

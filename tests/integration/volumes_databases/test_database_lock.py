@@ -69,6 +69,7 @@ def test_one_process_holds_the_lease_and_the_next_one_follows_with_a_higher_numb
     assert not dead.hold(), "it cannot take the lease back"
 
 
+@pytest.mark.full
 def test_a_broken_connection_loses_no_lease(login: Login) -> None:
     first, second = lease(login, "first"), lease(login, "second")
     assert first.hold()
@@ -86,6 +87,7 @@ def test_a_broken_connection_loses_no_lease(login: Login) -> None:
     second.release()
 
 
+@pytest.mark.full
 def test_of_many_at_once_exactly_one_takes_the_lease(login: Login) -> None:
     lease(login, "creates the table").hold()
     with Session(login) as session:
@@ -110,6 +112,7 @@ def test_of_many_at_once_exactly_one_takes_the_lease(login: Login) -> None:
         one.release()
 
 
+@pytest.mark.full
 def test_a_lock_needs_the_right_to_create_its_table(login: Login) -> None:
     wrong = Login(**{name: getattr(login, name) for name in login.__struct_fields__} | {"password": "wrong"})
     with pytest.raises(DatabaseRefused, match="rejected the password"):

@@ -267,6 +267,7 @@ def test_an_invalid_spec_is_reported_at_once(team: Team, table: str, output: str
     assert team.workspace.runs() == []
 
 
+@pytest.mark.full
 def test_code_at_the_mount_point_is_not_lost(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.write("data/mine.txt", "do not hide me")
@@ -314,6 +315,7 @@ def test_the_mount_of_a_killed_command_can_be_undone(team: Team) -> None:
     assert str(here) not in Path("/proc/self/mounts").read_text()
 
 
+@pytest.mark.full
 def test_a_mount_through_sshfs_deletes_its_gateway_at_the_end(team: Team) -> None:
     if not shutil.which("sshfs") or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("sshfs or /dev/fuse cannot be used here")
@@ -332,6 +334,7 @@ def test_a_mount_through_sshfs_deletes_its_gateway_at_the_end(team: Team) -> Non
         team.cloud.machine(machine)
 
 
+@pytest.mark.full
 def test_a_volume_whose_record_is_damaged_can_be_deleted(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.done("volume", "create", "demos-two", "--size", "1GB")
