@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.core_only import core_only
+from tests.support.home import kill_9, processes_mentioning
 from tests.support.stranger import UID
 
 
@@ -69,4 +70,7 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
             pytest.skip("another user cannot read this clone")
         yield user
     finally:
+        # Supervisors and servers in the background would write to the home again.
+        for pid in processes_mentioning(str(root)):
+            kill_9(pid)
         shutil.rmtree(root, ignore_errors=True)
