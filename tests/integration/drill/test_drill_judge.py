@@ -335,7 +335,7 @@ def test_the_name_of_a_checkpoint_has_its_step_unless_it_counts_something_else()
     assert (other.committed_step, other.step_is_exact) == (None, False)
 
 
-def test_a_number_that_an_undisturbed_run_printed_there_too_is_no_new_beginning() -> None:
+def test_a_number_that_an_undisturbed_run_printed_later_proves_nothing() -> None:
     """A noisy loss may be as at the first step by chance."""
     losses = [0.403, 0.31, 0.305, 0.3, 0.295, 0.403, 0.29]
     series = {1: {"loss": list(enumerate(losses[:5], 3))}, 2: {"loss": [(13.0, losses[5]), (14.0, losses[6])]}}
