@@ -126,6 +126,10 @@ def test_fields_are_those_of_the_file() -> None:
     assert found.command == "python3 train.py {lr}"
 
 
+def test_gpus_may_be_alternatives() -> None:
+    assert [str(one) for one in spec(gpu=("H100", "T4:2")).machine.gpu_choices] == ["H100:1", "T4:2"]
+
+
 def test_a_list_of_arguments_is_a_command() -> None:
     assert spec(["python3", Path("train.py")]).command == ("python3", "train.py")
 

@@ -43,6 +43,35 @@ def test_a_complete_file_is_parsed() -> None:
     assert decode(encode(spec)) == spec
 
 
+@pytest.mark.parametrize("value", [["H100", "A100-80GB:2", "24GB+"], "h100, A100-80GB:2,24GB+"])
+def test_gpus_may_be_alternatives_in_an_order(value: object) -> None:
+    spec = parse({"command": "true", "machine": {"cloud": "gcp", "gpu": value}})
+    machine = spec.machine
+    assert [str(one) for one in machine.gpu_choices] == ["H100:1", "A100-80GB:2", "24GB+:1"]
+    assert [one.gpu for one in machine.needs(spot=True).by_gpu()] == ["H100", "A100-80GB", "24GB+"]
+    assert machine.cpus == Range(low=4), "the default of the alternative with the fewest GPUs"
+    offered = (("H100", 1), ("A100-80GB", 2), ("A100-80GB", 1), ("T4", 1))
+    assert [machine.gpu_place(*one) for one in offered] == [0, 1, 2, 3]
+    assert decode(encode(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([], "expected at least one GPU"),
+        (["T4", "t4:1"], "expected each alternative once"),
+        (["T4", 3], "invalid GPU 3"),
+        (["H100", "A100:0"], "invalid GPU 'A100:0'"),
+        ("H100,", "invalid GPU ''"),
+        (3, "invalid GPU 3"),
+    ],
+)
+def test_wrong_gpus_are_named(value: object, reason: str) -> None:
+    [problem] = problems({"command": "true", "machine": {"gpu": value}})
+    assert problem.startswith("[machine] gpu: ")
+    assert reason in problem
+
+
 def test_all_errors_are_reported_at_once() -> None:
     found = problems(
         {

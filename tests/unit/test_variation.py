@@ -36,7 +36,14 @@ def spec(**changes: Any) -> Spec:
 
 
 def test_a_form_that_is_sent_back_as_it_is_changes_nothing() -> None:
-    for one in (spec(), parse({"name": "x", "command": "true"}), spec(limits={"deadline": "2030-01-02T03:04:05Z"})):
+    alternatives = spec(machine={"cloud": "gcp", "gpu": ["H100", "T4:2"]})
+    assert texts_of(alternatives)["machine.gpu"] == "H100:1, T4:2"
+    for one in (
+        alternatives,
+        spec(),
+        parse({"name": "x", "command": "true"}),
+        spec(limits={"deadline": "2030-01-02T03:04:05Z"}),
+    ):
         assert changed(one, texts_of(one), source="form") == one
 
 

@@ -167,9 +167,12 @@ class Agent(AgentPreparation):
             trackers=tracker_variables(self.attempt.workspace, self.request, self.paths.outputs),
             local=not traits_of(self.instance.attribute("outlast-cloud")).remote,
             mean_life_s=mean_life_s(self.attempt.story.state),
-            nodes=node_variables(self.request, self.place, self.addresses, self.number) if self.node else None,
+            nodes=self._node_variables() if self.node else None,
         )
         return environment | self.group_member.environment()
+
+    def _node_variables(self) -> dict[str, str]:
+        return node_variables(self.request, self.place, self.addresses, self.number, self.gpus)
 
     def _write_metrics(self, number: int, body: bytes) -> None:
         if self.place.rank:

@@ -12,8 +12,10 @@ from outlast.workspace import RunRequest
 _PORT, _PORTS = 29500, 1000
 
 
-def node_variables(request: RunRequest, place: NodePlace, addresses: Sequence[str], attempt: int) -> dict[str, str]:
-    """Return the variables of one machine. Values that the user sets take precedence.
+def node_variables(
+    request: RunRequest, place: NodePlace, addresses: Sequence[str], attempt: int, gpus: int
+) -> dict[str, str]:
+    """Return the variables of one machine, which has so many GPUs. Values that the user sets take precedence.
 
     torchrun reads each of its options from a variable `PET_` with the option's name; `accelerate` and JAX read
     MASTER_ADDR and MASTER_PORT.
@@ -21,7 +23,6 @@ def node_variables(request: RunRequest, place: NodePlace, addresses: Sequence[st
     env = request.spec.env
     master = env.get("MASTER_ADDR") or (addresses[0] if addresses else "127.0.0.1")
     port = env.get("MASTER_PORT") or str(_PORT + zlib.crc32(f"{request.run} {attempt}".encode()) % _PORTS)
-    gpus = request.spec.machine.gpus
     return {
         "OUTLAST_NODES": str(place.nodes),
         "OUTLAST_NODE_RANK": str(place.rank),

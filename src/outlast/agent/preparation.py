@@ -144,6 +144,12 @@ class AgentPreparation(NodeEffects, HandoffEffects):
         why = with_retries(self.attempt.over)
         return TurnReport(turn=turn, why=why, restarted=active and started, noticed=active and not started)
 
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs of this machine: of alternatives in `[machine] gpu`, those that were requested."""
+        mine, wanted = self.attempt.mine, self.request.spec.machine.gpus
+        return mine.gpus if wanted and mine is not None and mine.gpus else wanted
+
     def prepare(self) -> str:
         self.paths = paths_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
         self.group_member = GroupMember(self._attempt_writer(), self.request, instance=self.instance, paths=self.paths)
@@ -151,7 +157,7 @@ class AgentPreparation(NodeEffects, HandoffEffects):
         remote = traits_of(self.instance.attribute("outlast-cloud")).remote
         try:
             if remote:  # first, because packages may take minutes
-                permanent.check_gpus(self.request.spec.machine.gpus)
+                permanent.check_gpus(self.gpus)
                 ensure_git(self.request.code, self._note)
             record = with_retries(self._keep_data if self.warm else self._fetch)
             self._install_environment()

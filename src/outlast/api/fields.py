@@ -16,7 +16,7 @@ class MachineFields(TypedDict, total=False):
     cloud: str | Sequence[str]
     cpus: int | float | str
     memory: str
-    gpu: str
+    gpu: str | Sequence[str]
     disk: str
     spot: bool
     fallback: bool
@@ -79,7 +79,7 @@ class MachineOptions(TypedDict, total=False):
     cloud: str | Sequence[str]
     cpus: int | float | str
     memory: str
-    gpu: str
+    gpu: str | Sequence[str]
     disk: str
     spot: bool
     fallback: bool

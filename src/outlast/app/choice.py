@@ -32,12 +32,13 @@ def ranked(machine: MachineSpec, offers: Sequence[Offer]) -> list[Offer]:
 
     preferred = [zone for zone in machine.zones if zone != "*"]
 
-    def rank(offer: Offer) -> tuple[int, int, int, float]:
+    def rank(offer: Offer) -> tuple[int, int, int, int, float]:
         places = [preferred.index(place) for place in (offer.zone, offer.region) if place in preferred]
         place, away = min(places, default=len(preferred)), distance(offer.region, machine.near)
-        return machine.clouds.index(offer.cloud), place, away, offer.price_usd_per_hour
+        user = machine.clouds.index(offer.cloud), machine.gpu_place(offer.gpu, offer.gpus)
+        return *user, place, away, offer.price_usd_per_hour
 
-    return sorted(near_cheapest(tuple(offers), machine.near), key=rank)
+    return sorted(near_cheapest(tuple(offers), machine), key=rank)
 
 
 def offers_for(clouds: Mapping[str, Cloud], spec: Spec, *, url: str) -> list[Offer]:
@@ -109,5 +110,7 @@ def with_largest_machine(
             hint="raise --most, or reduce --cpus",
         )
     params = {**spec.params, **({"cpus": int(chosen.cpus)} if fills(spec.command, "cpus") else {})}
+    if machine.other_gpus:
+        machine = msgspec.structs.replace(machine, gpu=chosen.gpu, gpus=chosen.gpus, other_gpus=())
     machine = msgspec.structs.replace(machine, type=chosen.type)
     return msgspec.structs.replace(spec, machine=machine, params=params), chosen

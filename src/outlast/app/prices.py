@@ -64,9 +64,9 @@ def cheapest_first(answers: Sequence[PriceAnswer], *, everything: bool) -> list[
     offers.sort(key=lambda offer: (offer.price_usd_per_hour, offer.cloud, offer.zone, offer.type))
     if everything:
         return offers
-    kept: dict[tuple[str, str, bool], Offer] = {}
+    kept: dict[tuple[str, str, str, int, bool], Offer] = {}
     for offer in offers:
-        kept.setdefault((offer.cloud, offer.type, offer.spot), offer)
+        kept.setdefault((offer.cloud, offer.type, offer.gpu, offer.gpus, offer.spot), offer)
     return list(kept.values())
 
 

@@ -58,6 +58,7 @@ name = {name}
 # Numbers or ranges: 8, "8+", "4..16".
 #cpus = "1+"
 #memory = "4GB+"
+# Or alternatives, the preferred first: ["H100", "A100-80GB:2"].
 #gpu = "T4:1"
 #disk = "10GB"
 # Cheap preemptible machines; with `fallback`, on demand when none is available.

@@ -61,8 +61,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The key of this offer's cooldown."""
-        return f"{self.cloud}/{self.zone}/{self.type}/{'spot' if self.spot else 'on-demand'}"
+        """The key of this offer's cooldown. Some types can have different GPUs."""
+        gpus = f"+{self.gpu}:{self.gpus}" if self.gpu else ""
+        return f"{self.cloud}/{self.zone}/{self.type}{gpus}/{'spot' if self.spot else 'on-demand'}"
 
     def key_for(self, nodes: int) -> str:
         """Return the key of the cooldown for so many machines at once: a zone may have room for fewer."""

@@ -49,6 +49,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     moved: bool = False
     # Pools that the cloud may choose instead of `zone` and `type`, until it is known which one it chose.
     pools: tuple[ev.Pool, ...] = ()
+    # The GPUs that were requested; unknown in stories of earlier versions.
+    gpu: str = ""
+    gpus: int = 0
     # The price of its traffic with the workspace, and what its agent has counted; of several machines the leader's.
     sent_usd_per_gb: float = 0.0
     received_usd_per_gb: float = 0.0
@@ -89,6 +92,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the request named this pool."""
         return (zone, type) in ((self.zone, self.type), *((pool.zone, pool.type) for pool in self.pools))
 
+    def fits(self, gpu: str, gpus: int) -> bool:
+        """Return whether an offer of its type has its GPUs: some types can have different ones."""
+        return not self.gpu or (self.gpu, self.gpus) == (gpu, gpus)
+
     @property
     def nodes(self) -> int:
         return len(self.machines)
@@ -118,6 +125,8 @@ def new_attempt(event: ev.Placed) -> Attempt:
         address_usd_per_hour=event.address_usd_per_hour,
         placed_at=event.at,
         pools=event.pools,
+        gpu=event.gpu,
+        gpus=event.gpus,
         sent_usd_per_gb=event.sent_usd_per_gb,
         received_usd_per_gb=event.received_usd_per_gb,
         ahead=event.ahead,

@@ -76,6 +76,9 @@ class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
     # The price of a GB that the machine sends to the workspace, and that it receives from there.
     sent_usd_per_gb: float = 0.0
     received_usd_per_gb: float = 0.0
+    # Its GPUs, as the cloud names them, and their number; "" and 0 in stories of earlier versions.
+    gpu: str = ""
+    gpus: int = 0
     # The attempt before works on: it receives its notice only when this one has a machine.
     ahead: bool = False
 

@@ -7,6 +7,16 @@ import re
 import msgspec
 
 
+class GpuChoice(msgspec.Struct, frozen=True):
+    """A kind of GPU, or its least memory such as `24GB+`, and the number of them."""
+
+    name: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.count}"
+
+
 class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU model: its name, its memory, and other spellings without separators."""
 

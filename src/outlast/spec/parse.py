@@ -15,6 +15,7 @@ from outlast.spec import fields, quantity, resources
 from outlast.spec.checkpoint import read_checkpoint
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
+from outlast.spec.gpus import GpuChoice
 from outlast.spec.image import read_image
 from outlast.spec.network import CloudSettings, NetworkSpec, read_clouds
 from outlast.spec.notify import read_notify
@@ -194,7 +195,7 @@ def _secret_source(value: Any) -> str:
 
 
 def _machine(reader: Reader) -> MachineSpec:
-    gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
+    gpus: tuple[GpuChoice, ...] = reader.take("gpu", quantity.gpu_choices, ())
     defaults = MachineSpec()
     clouds: tuple[str, ...] = reader.take("cloud", fields.clouds, defaults.clouds)
     nodes, nodes_least = reader.take("nodes", fields.nodes, (1, 0))
@@ -203,8 +204,9 @@ def _machine(reader: Reader) -> MachineSpec:
         other_clouds=clouds[1:],
         cpus=reader.take("cpus", quantity.number_range, defaults.cpus),
         memory_gb=reader.take("memory", quantity.size_range_gb, defaults.memory_gb),
-        gpu=gpu,
-        gpus=gpus,
+        gpu=gpus[0].name if gpus else "",
+        gpus=gpus[0].count if gpus else 0,
+        other_gpus=gpus[1:],
         disk_gb=reader.take("disk", quantity.size_gb, defaults.disk_gb),
         spot=reader.take("spot", of(bool), defaults.spot),
         fallback=reader.take("fallback", of(bool), defaults.fallback),
@@ -244,9 +246,10 @@ def _with_defaults(machine: MachineSpec, table: Mapping[str, Any]) -> MachineSpe
         disk_gb = max(one.gpu_disk_gb if machine.gpu else one.disk_gb for one in traits)
         machine = msgspec.structs.replace(machine, disk_gb=disk_gb)
     if not {"type", "cpus", "memory"} & table.keys():
-        # A multiple of the GPUs: each needs processes that feed it.
-        cpus = max(one.gpu_cpus * machine.gpus if machine.gpu else one.cpus for one in traits)
-        memory_gb = max(one.gpu_memory_gb * machine.gpus if machine.gpu else one.memory_gb for one in traits)
+        # A multiple of the GPUs: each needs processes that feed it. Every alternative must fit.
+        gpus = min((one.count for one in machine.gpu_choices), default=0)
+        cpus = max(one.gpu_cpus * gpus if gpus else one.cpus for one in traits)
+        memory_gb = max(one.gpu_memory_gb * gpus if gpus else one.memory_gb for one in traits)
         machine = msgspec.structs.replace(machine, cpus=Range(low=cpus), memory_gb=Range(low=memory_gb))
     return machine
 

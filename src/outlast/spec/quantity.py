@@ -9,6 +9,7 @@ import re
 from outlast.spec.duration import PIECE, plain_number
 from outlast.spec.duration import describe_s as describe_s
 from outlast.spec.duration import duration_s as duration_s
+from outlast.spec.gpus import GpuChoice
 from outlast.spec.requirements import Range
 
 _UNITS_GB = {"kb": 1e-6, "mb": 1e-3, "gb": 1.0, "tb": 1e3, "kib": 2**10 / 1e9, "mib": 2**20 / 1e9}
@@ -91,6 +92,18 @@ def _range(value: object, read: object, examples: str) -> Range:
     if result.high is not None and result.high < result.low:
         raise ValueError(f"invalid range {value!r}: its end is below its start")
     return result
+
+
+def gpu_choices(value: object) -> tuple[GpuChoice, ...]:
+    """Read one kind of GPU, or alternatives in the order of preference: `["H100", "A100-80GB:2"]`, `"H100,L4"`."""
+    if not isinstance(value, list | tuple):
+        value = value.split(",") if isinstance(value, str) else [value]
+    found = tuple(GpuChoice(*gpu_count(item)) for item in value)
+    if not found:
+        raise ValueError("expected at least one GPU such as `T4` or `A100:8`, got an empty list")
+    if len(set(found)) < len(found):
+        raise ValueError(f"expected each alternative once, got {', '.join(map(str, found))}")
+    return found
 
 
 def gpu_count(value: object) -> tuple[str, int]:

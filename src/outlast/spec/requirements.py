@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.spec.gpus import GpuChoice
 from outlast.spec.network import NetworkSpec
 
 
@@ -29,6 +30,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: Range = Range()
     gpu: str = ""
     gpus: int = 0
+    # Alternatives to these GPUs, the preferred first.
+    other_gpus: tuple[GpuChoice, ...] = ()
     disk_gb: float = 10.0
     type: str = ""
     image: str = ""
@@ -40,3 +43,9 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     anywhere: bool = False
     # The network of the machine; None: that of this process.
     network: NetworkSpec | None = None
+
+    def by_gpu(self) -> tuple[Requirements, ...]:
+        """Return the requirements with each alternative of the GPUs alone, in their order."""
+        others = ((other.name, other.count) for other in self.other_gpus)
+        alone = msgspec.structs.replace
+        return tuple(alone(self, gpu=gpu, gpus=gpus, other_gpus=()) for gpu, gpus in ((self.gpu, self.gpus), *others))

@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.fields import zone_belongs
+from outlast.spec.gpus import GpuChoice, matches_gpu
 from outlast.spec.network import NetworkSpec
 from outlast.spec.requirements import Range, Requirements
 
@@ -24,6 +25,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: Range = Range()
     gpu: str = ""
     gpus: int = 0
+    # Tried in this order where no machine with `gpu` is available.
+    other_gpus: tuple[GpuChoice, ...] = ()
     disk_gb: float = 10.0
     spot: bool = True
     # Use an on-demand machine when no zone has a spot machine.
@@ -46,12 +49,25 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     def clouds(self) -> tuple[str, ...]:
         return (self.cloud, *self.other_clouds)
 
+    @property
+    def gpu_choices(self) -> tuple[GpuChoice, ...]:
+        """The GPUs that the machine may have, the preferred first; empty without a GPU."""
+        return (GpuChoice(self.gpu, self.gpus), *self.other_gpus) if self.gpus else ()
+
+    def gpu_place(self, gpu: str, gpus: int) -> int:
+        """Return the place of a machine's GPUs in the user's order."""
+        found = (
+            place for place, one in enumerate(self.gpu_choices) if one.count == gpus and matches_gpu(one.name, gpu)
+        )
+        return next(found, len(self.gpu_choices))
+
     def needs(self, *, spot: bool) -> Requirements:
         return Requirements(
             cpus=self.cpus,
             memory_gb=self.memory_gb,
             gpu=self.gpu,
             gpus=self.gpus,
+            other_gpus=self.other_gpus,
             disk_gb=self.disk_gb,
             type=self.type,
             image=self.image,

@@ -64,7 +64,7 @@ def _is_same(one: Spec, other: Spec) -> bool:
 
     def work(spec: Spec) -> object:
         machine = spec.machine
-        return spec.command, spec.params, machine.cloud, machine.type, machine.gpu, machine.cpus, machine.nodes
+        return spec.command, spec.params, machine.cloud, machine.type, machine.gpu_choices, machine.cpus, machine.nodes
 
     return work(one) == work(other)
 

@@ -328,6 +328,8 @@ class Applier:
             price_usd_per_hour=offer.price_usd_per_hour,
             on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
             address_usd_per_hour=offer.address_usd_per_hour,
+            gpu=offer.gpu,
+            gpus=offer.gpus,
             pools=self._pools(step),
             sent_usd_per_gb=traffic.sent,
             received_usd_per_gb=traffic.received,
@@ -353,7 +355,7 @@ class Applier:
         if watched is None or launching is None or launching.number != step.attempt:
             return
         match problem:
-            case NoQuota() if not watched.spec.machine.other_clouds:
+            case NoQuota() if not (watched.spec.machine.other_clouds or watched.spec.machine.other_gpus):
                 self._append(step.run, ev.Failed(why=problem.message, hint=problem.hint, at=self.clock()))
             case NoCapacity() | OverQuota():
                 self._append(step.run, self._refused(step, problem))

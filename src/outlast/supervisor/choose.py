@@ -6,6 +6,7 @@ import msgspec
 
 from outlast.clouds.cloud import Offer
 from outlast.clouds.geography import distance
+from outlast.spec.spec import MachineSpec
 from outlast.supervisor.deadline import next_place, progress_usd
 from outlast.supervisor.world import Fail, RunView, Wait, World, cooldown_until
 
@@ -38,12 +39,12 @@ def choose(world: World, view: RunView) -> Offer | Wait | Fail:
             why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} matches `[machine]`",
             hint="request less, or remove `zones`",
         )
-    near = view.spec.machine.near
-    offers = near_cheapest(offers, near)
+    machine = view.spec.machine
+    offers = near_cheapest(offers, machine)
     # A refused on-demand machine leaves the spot machines.
     free = _free(world, view, worth_a_preemption(world, view, offers)) or _free(world, view, offers)
     if not free and view.spec.machine.fallback:
-        offers = near_cheapest(view.on_demand_offers, near)
+        offers = near_cheapest(view.on_demand_offers, machine)
         free = _free(world, view, offers)
     if free:
         return free[0]
@@ -64,30 +65,31 @@ def _on_demand_instead(offer: Offer) -> Offer:
     return msgspec.structs.replace(offer, spot=False, price_usd_per_hour=offer.on_demand_usd_per_hour)
 
 
-def near_cheapest(offers: tuple[Offer, ...], near: str) -> tuple[Offer, ...]:
-    """Return the offers whose price is near the cheapest of their own cloud at the same distance from the data.
+def near_cheapest(offers: tuple[Offer, ...], machine: MachineSpec) -> tuple[Offer, ...]:
+    """Return the offers whose price is near the cheapest of their cloud and GPUs at the same distance from the data.
 
-    So neither a dear cloud nor the data's own region is left out.
+    So neither a dear cloud, nor a dear GPU, nor the data's own region is left out.
     """
-    cheapest: dict[tuple[str, int], float] = {}
+
+    def group(offer: Offer) -> tuple[str, int, int]:
+        return offer.cloud, machine.gpu_place(offer.gpu, offer.gpus), distance(offer.region, machine.near)
+
+    cheapest: dict[tuple[str, int, int], float] = {}
     for offer in offers:
-        key = (offer.cloud, distance(offer.region, near))
+        key = group(offer)
         cheapest[key] = min(offer.price_usd_per_hour, cheapest.get(key, offer.price_usd_per_hour))
-    return tuple(
-        one for one in offers if one.price_usd_per_hour <= cheapest[one.cloud, distance(one.region, near)] * DEARER_MAX
-    )
+    return tuple(one for one in offers if one.price_usd_per_hour <= cheapest[group(one)] * DEARER_MAX)
 
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
     """Return the offers without a cooldown, best first."""
-    avoided, clouds = _avoided(world, view), view.spec.machine.clouds
+    avoided, machine = _avoided(world, view), view.spec.machine
 
-    near = view.spec.machine.near
-
-    def rank(offer: Offer) -> tuple[int, bool, int, int, float]:
-        place, away = _preference(view, offer), distance(offer.region, near)
-        # Clouds in the user's order, then the regions near the data: moving it costs money and time.
-        return clouds.index(offer.cloud), offer.zone in avoided, place, away, progress_usd(world, view, offer)
+    def rank(offer: Offer) -> tuple[int, int, bool, int, int, float]:
+        place, away = _preference(view, offer), distance(offer.region, machine.near)
+        # Clouds and GPUs in the user's order, then the regions near the data: moving it costs money and time.
+        user = machine.clouds.index(offer.cloud), machine.gpu_place(offer.gpu, offer.gpus)
+        return *user, offer.zone in avoided, place, away, progress_usd(world, view, offer)
 
     nodes = view.spec.machine.nodes
     ready = [offer for offer in offers if cooldown_until(world, offer, nodes) <= world.now]

@@ -137,7 +137,7 @@ def _by_steps_s(steps: int, state: RunState) -> tuple[float, int] | None:
 
 def policy_view(world: World, view: RunView) -> PolicyView | None:
     """Return the policy's view of a run; None without on-demand offers, or if the remaining work is unknown."""
-    demands = _best_of(view.on_demand_offers)
+    demands = _best_of(world, view, view.on_demand_offers)
     work_left = work_left_s(view.spec, view.state, world.now)
     if not demands or work_left is None:
         return None
@@ -158,7 +158,7 @@ def policy_view(world: World, view: RunView) -> PolicyView | None:
         work_left_s=work_left,
         time_left_s=due - now if due else None,
         on_demand=on_demand,
-        spots=tuple(_spot(world, view, offer, history) for offer in _best_of(view.spot_offers)),
+        spots=tuple(_spot(world, view, offer, history) for offer in _best_of(world, view, view.spot_offers)),
         held="" if held is None else held.zone if held.spot else ON_DEMAND,
         start_left_s=0.0 if held is None or held.started_at else _left_s(held, on_demand.start_s, now),
         interval_s=decision_interval_s(cloud),
@@ -244,17 +244,23 @@ def _held(view: RunView) -> Attempt | None:
     return last if last is not None and last.phase in ("placed", "started") else None
 
 
-def _best_of(offers: Iterable[Offer]) -> list[Offer]:
-    """Return the cheapest offer of each zone, cheapest first."""
-    found: dict[str, Offer] = {}
-    for offer in sorted(offers, key=lambda offer: offer.price_usd_per_hour):
+def _best_of(world: World, view: RunView, offers: Iterable[Offer]) -> list[Offer]:
+    """Return the cheapest offer of each zone, cheapest first. A zone that refuses one GPU may have an alternative."""
+    machine, found = view.spec.machine, dict[str, Offer]()
+
+    def rank(offer: Offer) -> tuple[bool, float, int]:
+        rests = bool(machine.other_gpus) and cooldown_until(world, offer, machine.nodes) > world.now
+        return rests, offer.price_usd_per_hour, machine.gpu_place(offer.gpu, offer.gpus)
+
+    for offer in sorted(offers, key=rank):
         found.setdefault(offer.zone, offer)
     return list(found.values())
 
 
 def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
     offers = view.spot_offers if choice.kind == "spot" else view.on_demand_offers
-    ready = [offer for offer in _best_of(offers) if cooldown_until(world, offer, view.spec.machine.nodes) <= world.now]
+    best, nodes = _best_of(world, view, offers), view.spec.machine.nodes
+    ready = [offer for offer in best if cooldown_until(world, offer, nodes) <= world.now]
     if choice.kind == "spot":
         ready = [offer for offer in ready if offer.zone == choice.place]
     return ready[0] if ready else None

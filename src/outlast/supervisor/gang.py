@@ -39,7 +39,8 @@ def kept_with(world: World, view: RunView) -> Kept | None:
     }
     offers = view.spot_offers if last.spot else view.on_demand_offers
     place = (last.cloud, last.zone, last.type)
-    offer = next((one for one in offers if (one.cloud, one.zone, one.type) == place), None)
+    same = (one for one in offers if (one.cloud, one.zone, one.type) == place and last.fits(one.gpu, one.gpus))
+    offer = next(same, None)
     if not running or offer is None or world.is_silent(last.cloud, last.zone):
         return None
     if last.nodes != nodes:

@@ -265,7 +265,7 @@ def _offers_of(view: RunView, attempt: Attempt) -> list[Offer]:
     found = {
         (offer.zone, offer.type): offer
         for offer in (*view.spot_offers, *view.on_demand_offers)
-        if (offer.cloud, offer.spot) == (attempt.cloud, attempt.spot)
+        if (offer.cloud, offer.spot) == (attempt.cloud, attempt.spot) and attempt.fits(offer.gpu, offer.gpus)
     }
     if not attempt.pools:
         offer = found.get((attempt.zone, attempt.type))

@@ -273,13 +273,17 @@ Step = (
 
 
 def region_key(offer: Offer) -> str:
-    """Return the key of a quota: one region, spot or on demand."""
-    return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
+    """Return the key of a quota: one region, one kind of GPU, spot or on demand."""
+    return f"{offer.cloud}/{offer.region}/*{offer.gpu}/{'spot' if offer.spot else 'on-demand'}"
 
 
 def gpu_key(offer: Offer) -> str:
-    """Return the key of a zone's GPUs, which all its machine types share; empty without a GPU."""
-    return f"{offer.cloud}/{offer.zone}/{offer.gpu}/{'spot' if offer.spot else 'on-demand'}" if offer.gpu else ""
+    """Return the key of a zone's GPUs, which all its machine types share; empty without a GPU.
+
+    Where eight are not to be had, one may be.
+    """
+    kind = "spot" if offer.spot else "on-demand"
+    return f"{offer.cloud}/{offer.zone}/{offer.gpu}:{offer.gpus}/{kind}" if offer.gpu else ""
 
 
 def cooldown_until(world: World, offer: Offer, nodes: int = 1) -> float:

@@ -13,6 +13,7 @@ from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.zones import ZoneConditions, draw_life_s
 from outlast.errors import BadRequest, Denied, NoCapacity
+from outlast.spec.gpus import GpuChoice
 from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 ZONE = "local2-b"  # the cheapest, so the first on offer
@@ -31,6 +32,12 @@ for number in range(4):
     except NoCapacity:
         pass
 """
+
+
+def test_alternative_gpus_are_offered_each_with_its_number(plain_cloud: LocalCloud) -> None:
+    needs = Requirements(gpu="A100", gpus=8, other_gpus=(GpuChoice("T4"), GpuChoice("16GB+")), zones=(ZONE,))
+    found = [(offer.type, offer.gpus) for offer in plain_cloud.offers(needs)]
+    assert found == [("local-4-t4", 1), ("local-8-v100", 1), ("local-12-a100", 1), ("local-96-a100", 8)]
 
 
 def test_racing_launches_never_exceed_the_capacity(plain_cloud: LocalCloud) -> None:

@@ -25,6 +25,7 @@ from outlast.cli.shared.terminal import find_workspace, note, table
 from outlast.formatting.quantities import gpu_text
 from outlast.spec import quantity
 from outlast.spec.duration import describe_s
+from outlast.spec.gpus import GpuChoice
 
 if TYPE_CHECKING:
     from outlast.app.prices import PriceAnswer
@@ -34,7 +35,7 @@ _ROWS = 30
 
 
 @command(section="costs", progress="querying the clouds", interrupt=READ_ONLY, json="PriceList")
-@click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8.")
+@click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8; several with commas.")
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
 @click.option("--type", "type_name", default="", metavar="NAME", help="Machine type by name.")
@@ -60,14 +61,15 @@ def prices(
 
     A cloud that cannot be queried is reported, and the others are listed.
     """
-    kind, count = parse_option("--gpu", gpu, quantity.gpu_count, ("", 0))
+    choices: tuple[GpuChoice, ...] = parse_option("--gpu", gpu, quantity.gpu_choices, ())
     url = find_workspace(workspace_url).url
     near = location_of(url)
     needs = Requirements(
         cpus=parse_option("--cpus", cpus, quantity.number_range, Requirements().cpus),
         memory_gb=parse_option("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
-        gpu=kind,
-        gpus=count,
+        gpu=choices[0].name if choices else "",
+        gpus=choices[0].count if choices else 0,
+        other_gpus=choices[1:],
         type=type_name,
         zones=tuple(zone for zone in zones if zone != "*"),
         near=near,

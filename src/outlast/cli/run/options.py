@@ -19,7 +19,7 @@ _FIELDS: dict[str, tuple[str, str, str, str]] = {
     "cloud": ("machine", "cloud", "NAME", "On this cloud: local, gcp or aws; several with commas."),
     "cpus": ("machine", "cpus", "N", "Processors: 8, 8+ or 4..16."),
     "memory": ("machine", "memory", "SIZE", "Memory: 32GB or 32GB+."),
-    "gpu": ("machine", "gpu", "KIND", "GPUs: T4 or A100:8."),
+    "gpu": ("machine", "gpu", "KIND", "GPUs: T4 or A100:8; alternatives with commas."),
     "disk": ("machine", "disk", "SIZE", "Disk: 50GB."),
     "type": ("machine", "type", "NAME", "Machine type by name."),
     "image": ("machine", "image", "NAME", "Image or image family."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from outlast.clouds.alternatives import offers_by_gpu
 from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.price_figures import ADDRESS_USD
 from outlast.clouds.aws.prices import AwsPrices
@@ -36,6 +37,9 @@ class AwsOffers:
 
     def offers(self, needs: Requirements) -> list[Offer]:
         """Return every matching offer, cheapest first; equal prices ordered by name."""
+        return offers_by_gpu(needs, self._offers)
+
+    def _offers(self, needs: Requirements) -> list[Offer]:
         zones = self._chosen(needs)
         fitting = self.types.matching(needs)
         if not fitting:

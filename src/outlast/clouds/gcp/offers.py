@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from outlast.cachefile import read_cache, write_cache
+from outlast.clouds.alternatives import offers_by_gpu
 from outlast.clouds.cloud import Offer, Price, Requirements
 from outlast.clouds.gcp.advice import Adviser
 from outlast.clouds.gcp.client import GcpClient, last
@@ -71,6 +72,9 @@ class GcpOffers:
 
     def offers(self, needs: Requirements) -> list[Offer]:
         """Return every matching offer, cheapest first; equal prices by Google's advice, else by name."""
+        return offers_by_gpu(needs, self._offers)
+
+    def _offers(self, needs: Requirements) -> list[Offer]:
         zones = self._wanted_zones(needs)
         self.prices.load(self._client)
         kinds = self._kinds(needs, frozenset(map(google_types.region_of, zones)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from outlast.clouds.alternatives import offers_by_gpu
 from outlast.clouds.cloud import Offer, Requirements
 from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
@@ -60,6 +61,10 @@ TYPES = {kind.name: kind for kind in _ALL_TYPES}
 
 def offers(needs: Requirements) -> list[Offer]:
     """Return every matching offer, cheapest first; equal prices ordered by name."""
+    return offers_by_gpu(needs, _offers)
+
+
+def _offers(needs: Requirements) -> list[Offer]:
     kinds = [kind(needs.type)] if needs.type else _ALL_TYPES
     for place in (*needs.zones, *needs.exclude_zones):
         check_place(place)
