@@ -72,6 +72,23 @@ def test_wrong_gpus_are_named(value: object, reason: str) -> None:
     assert reason in problem
 
 
+RESERVED = {"cloud": "gcp", "spot": False, "type": "a3-highgpu-8g", "zones": ["us-central1-a"], "reservation": "week"}
+
+
+def test_a_reservation_has_one_type_on_demand_in_one_zone() -> None:
+    assert parse({"command": "true", "machine": RESERVED}).machine.reservation == "week"
+    for wrong, reason in (
+        ({"spot": True}, "set `spot = false`"),
+        ({"zones": ["us-central1-a", "*"]}, "one zone in `zones`"),
+        ({"zones": []}, "one zone in `zones`"),
+        ({"type": "local-4", "cloud": "local"}, "of one public cloud"),
+        ({"reservation": "My reservation"}, "invalid reservation 'My reservation'"),
+    ):
+        [problem] = problems({"command": "true", "machine": {**RESERVED, **wrong}})
+        assert problem.startswith("[machine] reservation: ")
+        assert reason in problem
+
+
 def test_all_errors_are_reported_at_once() -> None:
     found = problems(
         {

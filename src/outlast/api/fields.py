@@ -25,6 +25,7 @@ class MachineFields(TypedDict, total=False):
     container: str
     zones: Sequence[str]
     exclude_zones: Sequence[str]
+    reservation: str
     nodes: int | str
 
 
@@ -88,6 +89,7 @@ class MachineOptions(TypedDict, total=False):
     container: str
     zones: Sequence[str]
     exclude_zones: Sequence[str]
+    reservation: str
     machine: MachineFields | Mapping[str, Any] | object
     env: Mapping[str, str | int | float]
     secrets: Sequence[str] | Mapping[str, str | bool]

@@ -22,7 +22,7 @@ SOURCE = "arguments"
 # Fields of `[machine]` that callers may also give at the top, as options of the command line.
 MACHINE_FIELDS = (
     "cloud", "cpus", "memory", "gpu", "disk", "spot", "fallback", "type", "container", "zones", "exclude_zones",
-    "nodes",
+    "reservation", "nodes",
 )  # fmt: skip
 TABLES = (
     "params", "env", "secrets", "machine", "code", "environment", "data", "volumes", "databases", "checkpoint",

@@ -118,6 +118,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     peers: bool = False
     # None: the network settings of this process (OUTLAST_NETWORKS), else the cloud's default network.
     network: NetworkSpec | None = None
+    # The machine must be of this reservation.
+    reservation: str = ""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

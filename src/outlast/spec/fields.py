@@ -15,6 +15,7 @@ _REFERENCE = re.compile(
 )
 # Machines of one run.
 NODES_MAX = 256
+_RESERVATION = re.compile(r"[a-z][a-z0-9-]{0,62}|projects/[^/\s]+/reservations/[^/\s]+|cr-[0-9a-f]+|arn:\S+")
 _NODES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 
@@ -76,6 +77,17 @@ def container(value: Any) -> str:
     if not _REFERENCE.fullmatch(reference):
         raise ValueError(f"invalid container image {value!r}: expected e.g. `python:3.12` or `oci:/path/of/a/root`")
     return reference
+
+
+def reservation(value: Any) -> str:
+    """Read a reservation of Google Cloud, or a capacity reservation of AWS or a group of them."""
+    name = text(value).strip()
+    if not _RESERVATION.fullmatch(name):
+        raise ValueError(
+            f"invalid reservation {value!r}: expected a name, `projects/PROJECT/reservations/NAME`, or on AWS the id "
+            "`cr-…` or the ARN of a resource group"
+        )
+    return name
 
 
 def nodes(value: Any) -> tuple[int, int]:

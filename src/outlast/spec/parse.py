@@ -215,16 +215,30 @@ def _machine(reader: Reader) -> MachineSpec:
         container=reader.take("container", fields.container, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
+        reservation=reader.take("reservation", fields.reservation, ""),
         nodes=nodes,
         nodes_least=nodes_least,
     )
     machine = _with_defaults(machine, reader.table)
+    if machine.reservation and (why := _why_no_reservation(machine)):
+        reader.wrong("reservation", why)
     if len(clouds) > 1 and machine.type:
         reader.wrong(
             "type", "cannot be combined with several clouds, whose types differ; use `cpus`, `memory` and `gpu` instead"
         )
     reader.finish()
     return machine
+
+
+def _why_no_reservation(machine: MachineSpec) -> str:
+    """Return why a machine cannot be of a reservation; empty if it can. A reservation has one type in one zone."""
+    if machine.other_clouds or not traits_of(machine.cloud).remote:
+        return "a reservation is of one public cloud: set `cloud`"
+    if machine.spot:
+        return "a reservation has no spot machines: set `spot = false`"
+    if not machine.type or len(machine.zones) != 1 or "*" in machine.zones:
+        return "a reservation has one type in one zone: set `type`, and one zone in `zones`"
+    return ""
 
 
 def _placed(machine: MachineSpec, settings: Mapping[str, CloudSettings]) -> MachineSpec:

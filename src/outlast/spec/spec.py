@@ -37,6 +37,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
+    # Machines on demand of this reservation: a name on Google Cloud, an id on AWS.
+    reservation: str = ""
     # Cloud → the network of the machines there; a cloud that is missing has its default network.
     networks: dict[str, NetworkSpec] = {}
     # The machines that execute one attempt together, all in one zone: at most, and at least (0: exactly `nodes`).

@@ -73,6 +73,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         host=_host_access(workspace, spec, volumes, path) if traits.shares_host_files else None,
         life_max_s=_life_max_s(spec),
         network=spec.machine.networks.get(cloud),
+        reservation=spec.machine.reservation,
         peers=spec.member is not None or spec.machine.nodes > 1,
     )
 

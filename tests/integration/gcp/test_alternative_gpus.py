@@ -28,7 +28,7 @@ def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
 @pytest.mark.full
 def test_each_alternative_is_offered_with_its_own_number_of_gpus(gcp: GcpCloud, rehearsal: Rehearsal) -> None:
     others = (GpuChoice("T4", 2), GpuChoice("24GB+"), GpuChoice("T4"))
-    offers = gcp.offers(Requirements(gpu="A100-80GB", gpus=1, other_gpus=others, zones=(ZONE,)))
+    offers = gcp.offers(Requirements(gpu="A100-80GB", gpus=1, other_gpus=others, zones=(ZONE,), spot=False))
     kinds = {(offer.gpu, offer.gpus) for offer in offers}
     assert {("A100-80GB", 1), ("T4", 2), ("T4", 1), ("L4", 1)} <= kinds
     prices = [offer.price_usd_per_hour for offer in offers]
@@ -36,9 +36,10 @@ def test_each_alternative_is_offered_with_its_own_number_of_gpus(gcp: GcpCloud, 
     assert len({(offer.type, offer.gpu, offer.gpus) for offer in offers}) == len(offers), "none is listed twice"
     rehearsal.endpoint.surroundings.now = replace(REAL, quotas={})
     pair = next(offer for offer in offers if (offer.gpu, offer.gpus) == ("T4", 2))
-    gcp.launch(pair, "pair", boot=Boot(), labels={LABEL_RUN: "run-1"})
+    gcp.launch(pair, "pair", boot=Boot(reservation="week"), labels={LABEL_RUN: "run-1"})
     found = gcp.client.call("compute", "GET", gcp.client.below(f"zones/{ZONE}/instances/pair")).doc
     assert [one["acceleratorCount"] for one in found["guestAccelerators"]] == [2]
+    assert found["reservationAffinity"]["values"] == ["week"], "Google's description has the field"
     gcp.delete("pair")
 
 

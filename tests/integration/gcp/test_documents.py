@@ -53,6 +53,19 @@ def test_gpus_are_attached_to_n1_and_scopes_are_minimal() -> None:
     assert [scope.rpartition("/")[2] for scope in body["serviceAccounts"][0]["scopes"]] == ["cloud-platform"]
 
 
+def test_a_machine_of_a_reservation_names_it_also_in_a_bulk_request() -> None:
+    offer = Offer(**{**{f: getattr(SPOT, f) for f in SPOT.__struct_fields__}, "spot": False})
+    whole = {"image": "i", "account": "me@p", "user": "ada"}
+    body = machines.insert_body(offer, "box", boot=Boot(reservation="week"), labels={LABEL_RUN: "a-1"}, **whole)
+    wanted = {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": ["week"],
+    }
+    assert body["reservationAffinity"] == wanted
+    assert machines.bulk_body(body, ["a", "b"])["instanceProperties"]["reservationAffinity"] == wanted
+
+
 def sku(description: str, nanos: int, usage: str = "OnDemand") -> dict[str, object]:
     price = {"pricingExpression": {"tieredRates": [{"unitPrice": {"units": "0", "nanos": nanos}}]}}
     category = {"resourceFamily": "Compute", "usageType": usage}

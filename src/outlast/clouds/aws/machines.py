@@ -97,6 +97,9 @@ def launch_data(
         "BlockDeviceMappings": [{"DeviceName": image.get("RootDeviceName") or "/dev/sda1", "Ebs": disk}],
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags(all_tags)} for kind in ("instance", "volume")],
     }
+    if boot.reservation:
+        kind = "CapacityReservationResourceGroupArn" if boot.reservation.startswith("arn:") else "CapacityReservationId"
+        data["CapacityReservationSpecification"] = {"CapacityReservationTarget": {kind: boot.reservation}}
     if profile:
         data["IamInstanceProfile"] = {"Name": profile}
     return data

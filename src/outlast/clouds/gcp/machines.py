@@ -82,6 +82,9 @@ def insert_body(
         "scheduling": scheduling(offer, boot, run=LABEL_RUN in labels),
         "tags": {"items": [TAG, *network.tags]},
     }
+    if boot.reservation:
+        own_name = {"key": "compute.googleapis.com/reservation-name", "values": [boot.reservation]}
+        body["reservationAffinity"] = {"consumeReservationType": "SPECIFIC_RESERVATION", **own_name}
     if network.encryption_key:
         body["disks"][0]["diskEncryptionKey"] = {"kmsKeyName": network.encryption_key}
     if account:
