@@ -30,8 +30,8 @@ DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(
         (
             *("cloud", "cpus", "memory", "gpu", "disk", "spot", "fallback", "type", "image", "container", "zones"),
-            *("exclude_zones", "machine", "env", "secrets", "code", "environment", "data", "volumes", "databases"),
-            *("clouds", "setup"),
+            *("exclude_zones", "reservation", "machine", "env", "secrets", "code", "environment", "data", "volumes"),
+            *("databases", "clouds", "setup"),
         )
     ),
 }

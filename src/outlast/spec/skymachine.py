@@ -177,7 +177,7 @@ def _memory(section: Section, value: Any) -> Any:
     return f"{float(match[1]) * _GB[(match[2] or '').lower()]:g}GB{match[3]}"
 
 
-def _gpu(section: Section) -> str:
+def _gpu(section: Section) -> str | list[str]:
     value = section.take("accelerators")
     if value in (None, "", {}, []):
         return ""
@@ -190,19 +190,27 @@ def _gpu(section: Section) -> str:
     else:
         section.wrong("accelerators", f"expected a GPU such as `A100:8`, got {shown(value)}")
         return ""
-    first, *others = wanted
-    kind, _, count = first.partition(":")
+    tpus = [text for text in wanted if text.lower().startswith("tpu")]
+    if tpus and len(tpus) < len(wanted):
+        section.left_out("accelerators", f"TPUs are not supported: {', '.join(tpus)}")
+        wanted = [text for text in wanted if text not in tpus]
+    found = list(dict.fromkeys(one for text in wanted if (one := _one_gpu(section, text))))
+    if len(found) > 1 and not tpus and not isinstance(value, list):
+        section.otherwise("accelerators", f"tried in this order: {', '.join(found)}")
+    return found[0] if len(found) == 1 else found
+
+
+def _one_gpu(section: Section, text: str) -> str:
+    kind, _, count = text.partition(":")
     if kind.lower().startswith("tpu"):
         section.wrong("accelerators", f"`{kind}`: TPUs are not supported")
         return ""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", kind) or not re.fullmatch(r"(\d+(\.\d+)?)?", count):
-        section.wrong("accelerators", f"expected a GPU such as `A100:8`, got `{first}`")
+        section.wrong("accelerators", f"expected a GPU such as `A100:8`, got `{text}`")
         return ""
-    if others:
-        section.left_out("accelerators", f"a run has one kind of GPU: `{first}`, not {', '.join(others)}")
     number = float(count or 1)
     if number != int(number) or number < 1:
-        section.otherwise("accelerators", f"`{first}`: rounded to whole GPUs")
+        section.otherwise("accelerators", f"`{text}`: rounded to whole GPUs")
     return f"{kind}:{max(1, int(number))}"
 
 

@@ -213,6 +213,12 @@ def test_a_container_image_is_converted(console: Console) -> None:
     assert spec(console, text).machine.container == "python:3.12"
 
 
+@pytest.mark.parametrize("accelerators", ["[A100:8, T4]", "{A100: 8, T4: 1}", "'{A100:8, T4}'", "[A100:8, T4, 'T4:1']"])
+def test_several_accelerators_are_alternatives_in_their_order(console: Console, accelerators: str) -> None:
+    found = spec(console, f"resources: {{infra: gcp, accelerators: {accelerators}}}\nrun: 'true'\n").machine
+    assert [str(one) for one in found.gpu_choices] == ["A100:8", "T4:1"]
+
+
 # Field → a value. These fields have no counterpart.
 WITHOUT_COUNTERPART = {
     "resources.disk_tier": "resources: {infra: aws, disk_tier: high}",
@@ -220,7 +226,7 @@ WITHOUT_COUNTERPART = {
     "resources.ports": "resources: {infra: aws, ports: [8080]}",
     "resources.labels": "resources: {infra: aws, labels: {a: b}}",
     "resources.max_hourly_cost": "resources: {infra: aws, max_hourly_cost: 3.0}",
-    "resources.accelerators": "resources: {infra: aws, accelerators: {A100: 1, V100: 1}}",
+    "resources.accelerators": "resources: {infra: aws, accelerators: [A100, tpu-v5e-8]}",
     "resources.image_id": "resources: {infra: aws, image_id: {us-east-1: ami-1}}",
     "resources.job_recovery.recover_on_exit_codes": "resources: {infra: aws, job_recovery: {recover_on_exit_codes: 3}}",
     "resources.priority": "resources: {infra: aws, priority: 100}",
