@@ -66,11 +66,11 @@ def new_verification(
     )
 
 
-def recording(cloud_name: str, folder: str) -> AbstractContextManager[Any]:
-    """Save the cloud's answers in the block, scrubbed; without a folder nothing is saved."""
+def recording(runner: Runner, folder: str) -> AbstractContextManager[Any]:
+    """Save the answers to a runner in the block, scrubbed; without a folder nothing is saved."""
     from outlast.verify.recorder import recorded
 
-    return recorded(_verifiable(cloud_name), folder) if folder else nullcontext()
+    return recorded(runner.cloud, folder) if folder else nullcontext()
 
 
 def clean_up(id: str, cloud_name: str, bucket: str, *, report: Report) -> Iterator[tuple[str, str]]:

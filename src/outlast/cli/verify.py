@@ -61,17 +61,17 @@ def verify(
     where = bucket_of(cloud_name, bucket)
     if clean_id:
         return _clean(clean_id, where, cloud_name)
-    with recording(cloud_name, record_folder):
-        runner = new_verification(
-            cloud_name,
-            where,
-            region=region,
-            gpu=kind,
-            gpus=count,
-            max_usd=max_usd,
-            report=note,
-            done=_print,
-        )
+    runner = new_verification(
+        cloud_name,
+        where,
+        region=region,
+        gpu=kind,
+        gpus=count,
+        max_usd=max_usd,
+        report=note,
+        done=_print,
+    )
+    with recording(runner, record_folder):
         _run(runner, dry=dry, yes=yes)
     return _finish(runner.summary(), json_path)
 
