@@ -180,8 +180,8 @@ def test_selected_runs_are_compared_on_one_page(look: Visit) -> None:
 
 def test_what_went_wrong_is_above_the_fold_and_on_the_overview(look: Visit) -> None:
     page = look.open()
-    page.get_by_label("Failed today").get_by_text("ValueError: bad rate 0.9").wait_for()
-    page.get_by_label("Failed today").get_by_role("link", name="broken").click()
+    page.get_by_label("Failed in the last 24 hours").get_by_text("ValueError: bad rate 0.9").wait_for()
+    page.get_by_label("Failed in the last 24 hours").get_by_role("link", name="broken").click()
     lines = page.get_by_label("The last lines of its output")
     lines.get_by_text("Traceback (most recent call last)").wait_for()
     box = lines.bounding_box()

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from nicegui import ui
 
-from outlast.billing.limits import begin_of
 from outlast.ui.feed import FeedState
 from outlast.ui.format import clock, money
 from outlast.ui.layout import PageView, empty, panel, pill, prose, titled
@@ -22,6 +21,7 @@ from outlast.ui.views.spend import Gauge, gauges
 _STATES = (("all", "All"), ("active", "Active"), ("waiting", "Waiting"), ("ended", "Ended"), ("failed", "Failed"))
 
 _MACHINES, _FAILURES = 8, 5
+_RECENT_S = 86400.0
 _NO_ROWS = '<span class="ol-empty">No runs match. <code>outlast run</code> starts one.</span>'
 
 
@@ -95,14 +95,14 @@ class _Card:
 
 
 def _failures(view: PageView) -> None:
-    """The failures of today, newest first, with their reasons."""
-    with panel("Failed today") as section:
+    """The failures of the last day, newest first, with their reasons: midnight hides none."""
+    with panel("Failed in the last 24 hours") as section:
         place = ui.element("ul").classes("ol-list")
     section.set_visibility(False)
     shown: list[RunTableRow] = []
 
     def update(snapshot: FeedState) -> None:
-        since = begin_of("day", time.time())
+        since = time.time() - _RECENT_S
         failed = [row for row in snapshot.rows.values() if row.tone == "bad" and row.ended_at >= since]
         failed.sort(key=lambda row: row.ended_at, reverse=True)
         if failed == shown:
