@@ -379,7 +379,9 @@ def test_a_command_ends_when_its_machine_stops_and_errors_show_its_label(bench: 
 
     thread = threading.Thread(target=long_command)
     thread.start()
-    eventually(lambda: Link(bench.cloud, "box").run("ls").stdout == b"began\n", within_s=30, what="the command runs")
+    eventually(
+        lambda: Link(bench.cloud, "box").run("ls began").stdout == b"began\n", within_s=30, what="the command runs"
+    )
     bench.cloud.preempt("box", notice=False)
     thread.join(60)
     assert len(errors) == 1
